@@ -47,6 +47,8 @@ WHOLE_LIMIT = 2**31
 # Of a layer. Larger ones are mistakes, and take all memory before an error.
 LARGEST_WIDTH = 2**16
 _MOST_LAYERS = 50
+# Of settings in a message.
+_MOST_NAMES = 12
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -449,6 +451,11 @@ def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
   for name in given:
     if name not in known:
       nearest = difflib.get_close_matches(str(name), known)
+      if not nearest and len(known) > _MOST_NAMES:
+        raise ValueError(
+          f'{owner} has no setting {name!r}, and none with a name like it: '
+          'docs/settings.md lists all.'
+        )
       raise ValueError(
         f'{owner} has no setting {name!r}. Nearest: '
         f'{", ".join(nearest or known)}.'

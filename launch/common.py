@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import difflib
 import functools
 import importlib
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import pathlib
 import re
 import signal
 import sys
+import types
 from types import ModuleType
 from typing import Any
 
@@ -180,7 +183,8 @@ def given(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:
 
 def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
   """Returns the settings of a command, with its flags --config.NAME=VALUE."""
-  argv = ['launcher', f'--config={config}', *overrides]
+  changes = map(_with_whole_number, overrides)
+  argv = ['launcher', f'--config={config}', *changes]
   parsed = flags.FlagValues()
   config_module.define(flag_values=parsed, sys_argv=argv)
   with _failing_in_one_line():
@@ -370,10 +374,11 @@ def parse_flags(argv: Sequence[str]) -> Sequence[str]:
   """Parses flags like absl; shows help, and reports errors in one line."""
   if help.is_asked(argv):
     help.show()
+  _check_flags(argv)
   try:
     return flags.FLAGS(argv)
   except flags.Error as error:
-    fail(error)
+    fail(_in_own_words(error))
 
 
 def parse_config_flags(
@@ -383,12 +388,91 @@ def parse_config_flags(
   config_module.prefer(base)
   if help.is_asked(argv):
     help.show(base, _given_settings(argv, base))
+  # Before a config is read, which loads JAX.
+  _check_flags(argv, _REQUIRED)
+  argv[:] = map(_with_whole_number, argv)
+  sys.argv[:] = map(_with_whole_number, sys.argv)  # ml_collections reads it.
   with _failing_in_one_line():
     rest = flags.FLAGS(argv)
-    settings()  # A missing file only raises when it is used.
+    # A missing file only raises when it is used.
+    config_module.check_kind(settings(), base)
   if rest[1:]:
     fail(f'Not understood: {" ".join(rest[1:])}')
   return rest
+
+
+# Flag that runs need -> what to say without it.
+_REQUIRED = {
+  'config': 'Name the settings to begin with, as in --config=quickstart; '
+  'disco-rl --help lists their names.',
+  'workdir': 'Name the folder of the run, as in --workdir=runs/NAME.',
+}
+
+
+def _check_flags(
+  argv: Sequence[str], required: Mapping[str, str] = types.MappingProxyType({})
+) -> None:
+  """Ends the program if a flag is unknown or missing.
+
+  Args:
+    argv: The name of the program, and its arguments.
+    required: Flag -> the message if it is missing.
+  """
+  given = [
+    argument.lstrip('-').partition('=')[0]
+    for argument in itertools.takewhile(lambda x: x != '--', argv[1:])
+    if argument.startswith('-')
+  ]
+  has_config = 'config' in flags.FLAGS
+  for name in given:
+    if not (
+      name in flags.FLAGS
+      or name.removeprefix('no') in flags.FLAGS
+      or (has_config and name.startswith('config.'))
+    ):
+      near = difflib.get_close_matches(name, flags.FLAGS, n=1, cutoff=0.75)
+      if near:
+        fail(f'There is no flag --{name}. Did you mean --{near[0]}?')
+      if has_config:
+        fail(
+          f'There is no flag --{name}. Settings begin with the config: '
+          f'--config.{name}=VALUE. --help lists them.'
+        )
+      fail(f'There is no flag --{name}. --help lists those of this command.')
+  for name, message in required.items():
+    if name not in given and 'flagfile' not in given:
+      fail(message)
+
+
+# A setting with a number such as 1e5.
+_SCIENTIFIC = re.compile(r'(--?config\.[\w.]+=)(\d+(?:\.\d+)?[eE]\+?\d\d?)')
+
+
+def _with_whole_number(argument: str) -> str:
+  """Writes whole numbers such as 1e5 in settings as Python reads them."""
+  found = _SCIENTIFIC.fullmatch(argument)
+  if found is None or not float(found[2]).is_integer():
+    return argument
+  return f'{found[1]}{int(float(found[2]))}'
+
+
+# The end of a message of ml_collections or absl -> what a value must be.
+_KINDS = {
+  'invalid literal for int': 'a whole number',
+  'could not convert string to float': 'a number',
+  "('Non-boolean argument": 'True or False',
+}
+
+
+def _in_own_words(error: Exception) -> str:
+  """Returns the message of an error about a flag."""
+  text = str(error).strip().splitlines()[-1]
+  for theirs, ours in _KINDS.items():
+    found = re.match(rf'flag (--\S+=.*?): {re.escape(theirs)}', text)
+    if found:
+      return f'{found[1]} must be {ours}.'
+  # If the config file raises an error, the message has the whole traceback.
+  return re.sub(r'^\w+Error: ', '', text)
 
 
 @contextlib.contextmanager
@@ -397,8 +481,7 @@ def _failing_in_one_line() -> Iterator[None]:
   try:
     yield
   except (flags.Error, OSError) as error:
-    # If the config file raises an error, the message has the whole traceback.
-    fail(re.sub(r'^\w+Error: ', '', str(error).strip().splitlines()[-1]))
+    fail(_in_own_words(error))
   except (AttributeError, KeyError) as error:
     # ml_collections raises these for unknown settings.
     answer = error.args[0]

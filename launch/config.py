@@ -45,6 +45,10 @@ class _Parser(flags.ArgumentParser[Any]):
     if not own and file in _files():
       return f'{_CONFIGS / file}.py{colon}{variant}'
     if path in evaluate.VARIANTS:
+      if self.base not in (None, evaluate):
+        raise ValueError(
+          f'{path!r} is a starting point of disco-rl train: use that command.'
+        )
       return f'{evaluate.__file__}:{path}'
     raise ValueError(f'There is no config {path!r}. {_offer(file)}')
 
@@ -65,6 +69,21 @@ def _locked(config: Any, argument: str) -> Any:
       'ml_collections.ConfigDict or a dictionary: does it lack a return?'
     )
   return config  # The error about a missing file, which its use raises.
+
+
+def check_kind(settings: Mapping[str, object], base: ModuleType | None) -> None:
+  """Raises flags.Error for settings of discovery where agents are trained.
+
+  Args:
+    settings: The settings of the config.
+    base: The file in configs/ that describes the settings of the command.
+  """
+  if base is evaluate and 'meta_steps' in settings:
+    examples = ', '.join([*evaluate.VARIANTS][:3])
+    raise flags.Error(
+      'This config is one of disco-rl meta-train, which discovers rules: use '
+      f'that command, or a config of this one, such as {examples}.'
+    )
 
 
 def names() -> list[str]:

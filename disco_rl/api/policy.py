@@ -3,6 +3,7 @@
 import abc
 import copy
 import dataclasses
+from typing import TYPE_CHECKING
 from typing import NoReturn
 from typing import Self
 
@@ -17,6 +18,15 @@ from disco_rl.evaluation import playing
 from disco_rl.runtime import files
 from disco_rl.runtime import video
 
+# Names of methods in other libraries -> those of `Acting` and `Trainer`.
+_ELSEWHERE = {
+  **dict.fromkeys(('learn', 'fit'), 'Trainer.train(steps=...)'),
+  **dict.fromkeys(
+    ('predict', 'get_action', 'select_action'), 'act(observation)'
+  ),
+  **dict.fromkeys(('eval', 'evaluate_policy', 'test'), 'evaluate(episodes)'),
+}
+
 
 class Acting(abc.ABC):
   """An agent that acts and plays: a `Policy`, or a `Trainer`.
@@ -26,6 +36,17 @@ class Acting(abc.ABC):
 
   _player: player_lib.Player
   _memory: player_lib.Memory
+
+  if not TYPE_CHECKING:
+
+    def __getattr__(self, name: str) -> NoReturn:
+      here = _ELSEWHERE.get(name)
+      raise AttributeError(
+        f'{type(self).__name__} has no {name!r}'
+        + (f': use {here}.' if here else '.'),
+        name=name,
+        obj=self,
+      )
 
   @abc.abstractmethod
   def _current_params(self) -> types.Params:

@@ -1,6 +1,7 @@
 """Trains one or several agents, acts with them, saves and loads them."""
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
@@ -39,6 +40,7 @@ from disco_rl.runtime import npz
 from disco_rl.runtime import reports
 from disco_rl.runtime import signals
 from disco_rl.update_rules import base as rule_base
+from disco_rl.update_rules import registry as rule_registry
 
 
 class _NoWriter:
@@ -135,7 +137,7 @@ class Trainer(policy_lib.Acting):
     config_lib.check('sizes', sizes, resolution.Sizes)
     # Replay on disk needs the folder of a run.
     known = {*config_lib.names(agent_lib.AgentConfig)} - {'replay_on_disk'}
-    config_lib.check_names(settings, known, 'Trainer')
+    _check_names(settings, known)
     self._names = ' '.join(map(agent_files.name_of, (environment, rule)))
     loaded = rules.load_rule(rule)
     if isinstance(environment, str):
@@ -653,6 +655,35 @@ class Trainer(policy_lib.Acting):
       'replay': self._driver.replay_contents(),
       'updates': jnp.asarray(self.updates),
     }
+
+
+# Names in other libraries -> the setting of agents or of rules.
+_ELSEWHERE = {
+  **dict.fromkeys(('lr', 'step_size'), 'learning_rate'),
+  **dict.fromkeys(('n_envs', 'num_envs'), 'num_environments'),
+  **dict.fromkeys(('n_steps', 'num_steps', 'rollout_length'), 'unroll_length'),
+  **dict.fromkeys(('gamma', 'discount_factor'), 'discount'),
+  **dict.fromkeys(('gae_lambda', 'td_lambda'), 'lambda_'),
+  **dict.fromkeys(('ent_coef', 'entropy_coef'), 'entropy_cost'),
+  **dict.fromkeys(('max_grad_norm', 'clip_grad_norm'), 'max_gradient_norm'),
+  **dict.fromkeys(('buffer_size', 'replay_size'), 'replay_capacity'),
+  **dict.fromkeys(('n_epochs', 'update_epochs'), 'updates_per_rollout'),
+  **dict.fromkeys(('num_seeds', 'n_seeds'), 'seeds'),
+}
+
+
+def _check_names(given: Collection[str], known: Collection[str]) -> None:
+  """Raises ValueError for a name that is no setting of agents."""
+  for name in given:
+    here = _ELSEWHERE.get(name, name)
+    if here in rule_registry.setting_names() and here not in known:
+      raise ValueError(
+        f'{name} is a setting of rules, {here}: '
+        f"rule=disco_rl.load_rule('general', {here}=...)."
+      )
+    if here != name:
+      raise ValueError(f'Trainer has no setting {name!r}: it is called {here}.')
+  config_lib.check_names(given, known, 'Trainer')
 
 
 def _working_directory() -> str | None:

@@ -264,8 +264,10 @@ def _unknown(name: str) -> str:
   nearest = dict.fromkeys(
     [*[x for x in known if bare_of(x) == bare], *close(name, known)]
   )
-  forms = ', '.join(family.form for family in families.FAMILIES.values())
+  family = families.FAMILIES.get(name.split('/')[0])
+  form = f' Form of such names: {family.form}.' if family else ''
   return (
     f'Unknown environment {name!r}. Nearest names: '
-    f'{", ".join(nearest) or "none"}. Forms of names: {forms}.'
+    f'{", ".join(nearest) or "none"}.{form} disco-rl list-environments lists '
+    'them all.'
   )

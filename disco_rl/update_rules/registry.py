@@ -176,7 +176,7 @@ def load_with_card(
     rule = _build(_HAND_MADE[name], settings)
     return LoadedRule(rule, {}, name, settings, card(name))
   if name not in names() and not sources.is_path(name):
-    nearest = difflib.get_close_matches(name, names())
+    nearest = difflib.get_close_matches(name.lower(), names())
     raise ValueError(
       f'Unknown rule {name!r}. Nearest names: '
       f'{", ".join(nearest) or "none"}. Give one of '

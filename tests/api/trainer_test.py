@@ -258,3 +258,32 @@ def test_a_single_object_serves_one_agent() -> None:
     trainer.train(1, evaluate_every=8)
   with pytest.raises(RuntimeError, match='No agent was evaluated'):
     trainer.best_policy()
+
+
+@pytest.mark.parametrize(
+  ('name', 'message'),
+  [
+    (
+      'discount',
+      r"of rules, discount: rule=disco_rl.load_rule\('general', dis",
+    ),
+    ('gamma', 'gamma is a setting of rules, discount: '),
+    ('lr', "'lr': it is called learning_rate"),
+    ('n_envs', "'n_envs': it is called num_environments"),
+    ('learnin_rate', 'Nearest: learning_rate'),
+    ('xyzzy', 'none with a name like it: docs/settings.md lists all'),
+  ],
+)
+def test_settings_of_other_libraries(name: str, message: str) -> None:
+  with pytest.raises(ValueError, match=message):
+    disco_rl.Trainer('catch', RULE, **{name: 1})
+
+
+def test_methods_of_other_libraries(trainer: disco_rl.Trainer) -> None:
+  for name, here in (
+    ('learn', 'Trainer.train'),
+    ('predict', 'act.observation'),
+  ):
+    with pytest.raises(AttributeError, match=f'no .{name}.: use {here}'):
+      getattr(trainer, name)
+  assert not hasattr(trainer, 'xyzzy')

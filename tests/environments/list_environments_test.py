@@ -139,7 +139,7 @@ def test_a_wrong_suite_and_wrong_arguments_are_named(capsys: Any) -> None:
 def test_wrong_flags_are_answered_in_one_line() -> None:
   done = launching.run_python('-m', 'launch.list_environments', '--sweet=a')
   assert done.returncode == 1
-  assert done.stderr.startswith('error: Unknown command line flag')
+  assert done.stderr.startswith('error: There is no flag --')
   assert len(done.stderr.splitlines()) == 1
 
 

@@ -142,7 +142,7 @@ def test_unknown_names_are_answered_with_the_nearest(
   if name == 'minatar':
     message = "'minatar' is a suite of 5 environments"
   else:
-    message = f"'{name}'. Nearest names: .*{nearest}.* Forms of names: "
+    message = f"'{name}'. Nearest names: .*{nearest}.* list-environments lists"
   with pytest.raises(ValueError, match=message):
     registry.validate(name)
   with pytest.raises(ValueError, match=message):

@@ -87,7 +87,7 @@ def test_flags_of_paths_know_the_home_directory(
     ('catch', None, 'evaluate.py:catch'),
     ('quickstart', None, 'quickstart.py'),
     ('quickstart', evaluate, 'evaluate.py:quickstart'),
-    ('ablations:no_q', evaluate, 'ablations.py:no_q'),
+    ('ablations:no_q', None, 'ablations.py:no_q'),
   ],
 )
 def test_configs_are_found_by_name(
@@ -266,3 +266,50 @@ def test_evaluate_is_another_name_of_train(
     monkeypatch.setattr(sys, 'argv', ['disco-rl', name])
     command.main()
   assert started == ['launch.train', 'launch.train']
+
+
+# Runs commands; prints the message of each, and whether JAX was loaded.
+_MESSAGES = """
+import os, runpy, sys
+for command in sys.argv[1:]:
+  if os.fork():
+    os.wait()
+    continue
+  sys.argv[:] = ['disco-rl', *command.split()]
+  try:
+    runpy.run_module('disco_rl', run_name='__main__')
+  except SystemExit as ended:
+    print(ended.code, 'jax' in sys.modules, flush=True)
+  os._exit(0)
+"""
+
+
+def test_messages_that_need_no_jax() -> None:
+  """Loading it takes seconds, for which a slip of the pen should not wait."""
+  messages = {
+    'train --config=catch': 'Name the folder of the run, as in --workdir=runs/',
+    'train --workdir=x': 'Name the settings to begin with, as in --config=',
+    'train --config=catch --workdir=x --rule=y': 'config: --config.rule=VALUE',
+    'train --config=catch --wrokdir=x': 'Did you mean --workdir?',
+    'train --config=cach --workdir=x': "no config 'cach'. Choose one of catch,",
+    'meta-train --config=catch --workdir=x': 'is a starting point of disco-rl',
+    'play --epsiodes=3': 'Did you mean --episodes?',
+    'play --rule=x': 'There is no flag --rule. --help lists those of this',
+  }
+  done = launching.run_python('-c', _MESSAGES, *messages)
+  lines = done.stdout.splitlines()
+  assert len(lines) == len(messages), done.stderr
+  for line, message in zip(lines, messages.values()):
+    assert line.startswith('error: ')
+    assert message in line
+    assert line.endswith(' False')
+
+
+def test_whole_numbers_may_be_written_with_an_exponent() -> None:
+  flags_of = ('--config=catch', '--workdir=x')
+  given = ('--config.steps=1.5e3', '--config.learning_rate=1e-3')
+  with launching.parsed(*flags_of, *given) as found:
+    assert found['steps'] == 1500
+    assert found['learning_rate'] == 1e-3
+  with launching.parsed(*flags_of, '--config.updates=2e1') as found:
+    assert found['updates'] == 20

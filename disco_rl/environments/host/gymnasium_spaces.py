@@ -169,7 +169,8 @@ def _actions(space: 'gymnasium.Space', name: str) -> np.ndarray:
   if not isinstance(space, spaces.MultiDiscrete):
     raise ValueError(
       f'{name} has the action space {space}: only Discrete and MultiDiscrete '
-      'are supported.'
+      'are supported. A gymnasium.ActionWrapper can offer a few of its actions '
+      'by number.'
     )
   number = math.prod(space.nvec.ravel().tolist())
   if number > _MAX_COMBINATIONS:
@@ -226,7 +227,8 @@ def _leaves(space: 'gymnasium.Space', path: str) -> types.PyTree:
     return _Leaf(spec, spec)
   raise ValueError(
     f'{path} has the observation space {space}: only Box, Discrete, '
-    'MultiDiscrete, MultiBinary, and Dict and Tuple of these, are supported.'
+    'MultiDiscrete, MultiBinary, and Dict and Tuple of these, are supported. '
+    'Leave it out by a wrapper, such as gymnasium.wrappers.FilterObservation.'
   )
 
 
