@@ -166,3 +166,16 @@ def test_own_rule_learns() -> None:
   returns = own_rule.train(own_rule.LambdaActorCritic(), updates=200)
   assert returns[0] < -0.2
   assert returns[-1] > 0.5
+
+
+def test_a_search_with_optuna(
+  monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+  pytest.importorskip('optuna')
+  from examples import optuna_search
+
+  flags = ('--rule=policy_gradient', '--trials=2', '--steps=4', '--parts=2')
+  monkeypatch.setattr(sys, 'argv', ['optuna_search', *flags])
+  optuna_search.main()
+  output = capsys.readouterr().out
+  assert re.match(r"mean return -?\d\.\d\d with {'learning_rate': ", output)

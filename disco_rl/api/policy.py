@@ -18,6 +18,9 @@ from disco_rl.evaluation import playing
 from disco_rl.runtime import files
 from disco_rl.runtime import video
 
+if TYPE_CHECKING:
+  import distrax
+
 # Names of methods in other libraries -> those of `Acting` and `Trainer`.
 _ELSEWHERE = {
   **dict.fromkeys(('learn', 'fit'), 'Trainer.train(steps=...)'),
@@ -79,6 +82,30 @@ class Acting(abc.ABC):
     """
     params = self._current_params()
     return self._player.act(params, self._memory, observation, greedy, is_first)
+
+  def distribution(
+    self, observation: types.PyTree, *, is_first: npt.ArrayLike = False
+  ) -> 'distrax.Categorical':
+    """Returns the distribution from which `act` samples, without acting.
+
+      policy.distribution(observation).probs
+
+    Args:
+      observation: As for `act`.
+      is_first: As for `act`.
+
+    Returns:
+      The `distrax.Categorical` over the numbers of actions, 0 to A - 1, with a
+      batch axis if the observations have one. Illegal actions have the
+      probability 0.
+
+    Raises:
+      ValueError: As for `act`.
+    """
+    params = self._current_params()
+    return self._player.distribution(
+      params, self._memory, observation, is_first
+    )
 
   def evaluate(
     self,
@@ -223,6 +250,28 @@ class Policy(Acting):
 
   def _current_params(self) -> types.Params:
     return self.params
+
+  def apply(
+    self,
+    params: types.Params,
+    observation: types.PyTree,
+    core_state: types.PyTree = None,
+  ) -> tuple[types.Array, types.PyTree]:
+    """Computes logits, as a pure function that can be compiled and exported.
+
+      logits, _ = jax.jit(policy.apply)(policy.params, observations)
+
+    Args:
+      params: The parameters, `params` or others of the same shapes.
+      observation: Observations [B, ...] in the format of `spec`.
+      core_state: The state of the core of an agent with core_lstm, which the
+        previous call returned; None where episodes begin.
+
+    Returns:
+      The logits of the actions [B, A], about -1e9 for illegal ones, and the
+      next state of the core; it has no arrays without core_lstm.
+    """
+    return self._player.apply(params, observation, core_state)
 
   def save(self, path: files.PathLike) -> None:
     """Saves the parameters and the description, for `load_policy`.

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 
+import distrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,6 @@ from numpy import typing as npt
 
 from disco_rl import config as config_lib
 from disco_rl import types
-from disco_rl.agent import actor
 from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import registry
@@ -85,6 +85,7 @@ class Player:
     self._given = given
     self._preprocessing = preprocessing
     self._act = jax.jit(self._act_batch)
+    self._logits = jax.jit(self._logits_batch)
     # JAX environments by batch size: each size is compiled separately.
     self._kept: dict[int, on_host.OnHost] = {}
 
@@ -106,6 +107,19 @@ class Player:
       greedy: Whether to take the most likely action.
       is_first: bool or [B], whether an episode begins.
     """
+    batch, is_batch = self._to_batch(observation)
+    chosen = self._choose(params, memory, batch, greedy, is_first)
+    decoded = self._environment.decode(chosen)
+    if is_batch:
+      return decoded
+    return int(decoded[0]) if decoded.ndim == 1 else decoded[0]
+
+  def _to_batch(self, observation: types.PyTree) -> tuple[types.PyTree, bool]:
+    """Returns observations [B] in the format of the spec; whether B is given.
+
+    Raises:
+      ValueError: The structure or a shape is wrong.
+    """
     # The check below reports observations of another structure.
     with contextlib.suppress(LookupError, TypeError):
       observation = self._environment.encode(observation)
@@ -115,11 +129,36 @@ class Player:
       observation,
       self.spec.observation,
     )
-    chosen = self._choose(params, memory, batch, greedy, is_first)
-    decoded = self._environment.decode(chosen)
-    if is_batch:
-      return decoded
-    return int(decoded[0]) if decoded.ndim == 1 else decoded[0]
+    return batch, is_batch
+
+  def apply(
+    self,
+    params: types.Params,
+    observation: types.PyTree,
+    core_state: types.PyTree = None,
+  ) -> tuple[types.Array, types.PyTree]:
+    """Computes logits [B, A]; `Policy.apply` describes it."""
+    if core_state is None:
+      size = jax.tree.leaves(observation)[0].shape[0]
+      core_state = self._network.initial_state(size)
+    one = jax.tree.map(lambda x: x[0], params)
+    return self._network.step(one, observation, core_state)
+
+  def distribution(
+    self,
+    params: types.Params,
+    memory: Memory,
+    observation: types.PyTree,
+    is_first: npt.ArrayLike,
+  ) -> distrax.Categorical:
+    """Returns the distribution of actions; the memory does not change."""
+    batch, is_batch = self._to_batch(observation)
+    is_first = self._check(dataclasses.replace(memory), batch, is_first)
+    core_state = memory.core_state
+    if len(is_first) != memory.batch_size:
+      core_state = self._network.initial_state(len(is_first))
+    logits = self._logits(params, batch, core_state, is_first)
+    return distrax.Categorical(logits=logits if is_batch else logits[0])
 
   def play(
     self,
@@ -171,6 +210,30 @@ class Player:
     is_first: npt.ArrayLike,
   ) -> np.ndarray:
     """Returns actions [B] for observations in the format of the spec."""
+    is_first = self._check(memory, batch, is_first)
+    memory.num_calls += 1
+    action, memory.core_state = self._act(
+      params,
+      batch,
+      memory.core_state,
+      is_first,
+      greedy,
+      memory.key,
+      memory.num_calls,
+    )
+    return np.asarray(action)
+
+  def _check(
+    self, memory: Memory, batch: types.PyTree, is_first: npt.ArrayLike
+  ) -> np.ndarray:
+    """Checks observations, and begins with another batch size in the memory.
+
+    Returns:
+      Whether each observation is the first of an episode, [B].
+
+    Raises:
+      ValueError: An observation is not valid, or episodes change their number.
+    """
     checks.check_finite('observation', batch)
     checks.check_dead_ends(batch)
     size = len(jax.tree.leaves(batch)[0])
@@ -185,17 +248,18 @@ class Player:
           'previous call: set is_first=True where new episodes begin.'
         )
       memory.core_state, memory.batch_size = core_state, size
-    memory.num_calls += 1
-    action, memory.core_state = self._act(
-      params,
-      batch,
-      memory.core_state,
-      is_first,
-      greedy,
-      memory.key,
-      memory.num_calls,
-    )
-    return np.asarray(action)
+    return is_first
+
+  def _logits_batch(
+    self,
+    params: types.Params,
+    observation: types.PyTree,
+    core_state: types.PyTree,
+    is_first: types.Array,
+  ) -> types.Array:
+    """Computes logits [B, A]; a compiled program."""
+    core_state = _reset(core_state, is_first)
+    return self.apply(params, observation, core_state)[0]
 
   def _act_batch(
     self,
@@ -208,21 +272,13 @@ class Player:
     num_calls: types.Array,
   ) -> tuple[types.Array, types.PyTree]:
     """Computes actions; the compiled program."""
-    core_state = jax.tree.map(
-      lambda x: jnp.where(is_first[:, None], jnp.zeros_like(x), x), core_state
+    logits, core_state = self.apply(
+      params, observation, _reset(core_state, is_first)
     )
-    noise = jax.random.gumbel(
-      jax.random.fold_in(key, num_calls),
-      (is_first.shape[0], self.spec.num_actions),
-    )
-    _, action, core_state = actor.act(
-      self._network,
-      jax.tree.map(lambda x: x[0], params),
-      observation,
-      core_state,
-      jnp.where(greedy, 0.0, noise),
-    )
-    return action, core_state
+    policy = distrax.Categorical(logits=logits)
+    sampled = policy.sample(seed=jax.random.fold_in(key, num_calls))
+    action = jnp.where(greedy, policy.mode(), sampled)
+    return action.astype(jnp.int32), core_state
 
   def _is_batch(self, observation: types.PyTree) -> bool:
     """Returns whether there is a batch axis; raises for other shapes."""
@@ -253,6 +309,13 @@ class Player:
     environment = source.build(number, seed)
     assert isinstance(environment, base.HostEnvironment)
     return environment
+
+
+def _reset(core_state: types.PyTree, is_first: types.Array) -> types.PyTree:
+  """Zeros the state of the core [B, ...] where episodes begin."""
+  return jax.tree.map(
+    lambda x: jnp.where(is_first[:, None], jnp.zeros_like(x), x), core_state
+  )
 
 
 def _as_batch(

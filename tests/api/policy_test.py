@@ -7,18 +7,22 @@ import pickle
 import types
 from typing import Any
 
+import distrax
 import gymnasium
 import hubs
 import jax
 import jax.numpy as jnp
+import masked
 import numpy as np
 from PIL import Image
 import pytest
 import small
 
 import disco_rl
+from disco_rl import types as types_lib
 from disco_rl.environments import base
 from disco_rl.environments.jax_native import catch
+from disco_rl.evaluation import player
 from disco_rl.runtime import npz
 
 RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=3.0)
@@ -328,3 +332,40 @@ def test_arguments_are_checked(
     trainer.render(tmp_path / 'film.png')
   with pytest.raises(ValueError, match='preprocessing=.* for environments by'):
     disco_rl.Trainer(catch.Catch(), RULE, preprocessing={'atari': {}})
+
+
+@pytest.mark.parametrize('core_lstm', [0, 4])
+def test_act_samples_from_the_distribution(core_lstm: int) -> None:
+  trainer = disco_rl.Trainer(
+    masked.Doors(), RULE, **small.AGENT, core_lstm=core_lstm
+  )
+  policy = trainer.policy()
+  rng = np.random.default_rng(0)
+  mask = np.tile([True, False, True, True, False], (64, 1))
+  observation = {
+    name: rng.normal(size=(64, *leaf.shape)).astype(leaf.dtype)
+    for name, leaf in trainer.spec.observation.items()
+  } | {types_lib.ACTION_MASK: mask}
+  for call in range(1, 3):
+    distribution = policy.distribution(observation)
+    assert isinstance(distribution, distrax.Categorical)
+    np.testing.assert_array_equal(distribution.probs[:, [1, 4]], 0)
+    # The noise of the actions, as in versions without the distribution.
+    key = jax.random.fold_in(player.action_keys(0)[0], call)
+    noise = jax.random.gumbel(key, (64, 5))
+    expected = np.argmax(distribution.logits + noise, axis=-1)
+    np.testing.assert_array_equal(policy.act(observation), expected)
+  greedy = policy.distribution(observation).mode()
+  np.testing.assert_array_equal(
+    policy.act(observation, greedy=True, is_first=False), greedy
+  )
+  one = jax.tree.map(lambda x: x[3], observation)
+  alone = trainer.policy().distribution(one)
+  assert alone.batch_shape == ()
+  logits, core = jax.jit(policy.apply)(
+    policy.params, jax.tree.map(jnp.asarray, observation)
+  )
+  np.testing.assert_allclose(
+    jax.nn.log_softmax(logits[3]), alone.logits, rtol=1e-4
+  )
+  assert bool(jax.tree.leaves(core)) == bool(core_lstm)
