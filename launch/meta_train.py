@@ -64,9 +64,9 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
   with in_one_line(ValueError, ImportError, RuntimeError):
     settings = workdirs.with_choices(workdir, settings, common.given())
+    _check_start(f'{settings["rule"]}', workdir)
     config = meta_trainer.config_of(settings, common.given())
     settings = meta_trainer.filled(settings, config)
-    _check_start(config.rule, workdir)
     if _is_distributed() and _FROM.value is not None:
       fail('--from cannot start a run of several processes.')
     description = forks.describe(

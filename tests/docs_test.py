@@ -298,7 +298,7 @@ def test_the_code_runs(
       if 'import linen' in block:
         pytest.importorskip('flax', reason="pip install -e '.[craftax]'")
       shorter = re.sub(r'updates=\d+', 'updates=2', block)
-      shorter = re.sub(r'(steps|every)=[\d_]+', r'\1=2', shorter)
+      shorter = re.sub(r'\b(steps|every)=[\d_]+', r'\1=2', shorter)
       exec(compile(shorter, path.name, 'exec'), names)
   if path == _README:
     assert np.isfinite(names['metrics']['loss']).all()

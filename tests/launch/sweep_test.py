@@ -133,7 +133,7 @@ def test_suites_are_expanded(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
   'flags, rates',
   [
-    ((), (0.01, 0.002)),
+    ((), (0.01, 0.001)),
     (('--config.learning_rate=0.03',), (0.03, 0.03)),
     (('--grid=learning_rate=0.04',), (0.04, 0.04)),
   ],
