@@ -248,7 +248,12 @@ def test_the_largest_programs_are_compiled_first(
   monkeypatch.setattr('os.cpu_count', lambda: cores)
   needs = needs_of(load_of(2), load_of(64, owner='agents'), load_of(63))
   assert needs.most_held(2**20) == 2 * 4 * 64**2
-  lines = capfd.readouterr().err.splitlines()
+  # XLA may warn of programs in its cache.
+  lines = [
+    line
+    for line in capfd.readouterr().err.splitlines()
+    if line.startswith('compiling')
+  ]
   assert lines[0] == 'compiling 1/2: product, agents'
   assert len(lines) == min(cores, 3)
 
