@@ -279,8 +279,9 @@ def test_files_that_cannot_be_played(
     disco_rl.load_policy(path)
   with pytest.raises(FileNotFoundError):
     disco_rl.load_policy(tmp_path / 'absent.npz')
-  with pytest.raises(ValueError, match='a seed chooses among the agents'):
-    disco_rl.load_policy(path, seed=1)
+  trainer.policy().save(path)
+  with pytest.raises(ValueError, match='no agent with seed 7'):
+    disco_rl.load_policy(path, seed=7)
 
 
 def test_torsos_and_environments_of_the_users_own(

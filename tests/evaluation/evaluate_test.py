@@ -348,7 +348,7 @@ def test_missing_flags(tmp_path: pathlib.Path, missing: str) -> None:
   del given[missing]
   ended = launching.run_python('-m', 'launch.train', *given.values())
   assert ended.returncode == 1
-  assert re.fullmatch(f'error: .*--{missing} must have.*\n', ended.stderr)
+  assert re.fullmatch(f'error: Name .*--{missing}=.*\n', ended.stderr)
   assert not ended.stdout
 
 

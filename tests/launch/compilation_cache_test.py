@@ -304,7 +304,7 @@ def test_what_the_user_has_chosen_stays(
 
 def test_launchers_choose_the_folder_before_jax_is_imported() -> None:
   # JAX reads the variables when it is imported, and would keep nothing.
-  launchers = ('evaluate', 'meta_train', 'play', 'protocol', 'showcase')
+  launchers = ('train', 'meta_train', 'play', 'protocol', 'showcase')
   code = ''.join(
     f'import launch.{name}; assert "jax" not in sys.modules, "{name}"\n'
     for name in launchers

@@ -197,7 +197,7 @@ def test_an_agent_of_zeros_that_unpack_to_far_more(
   np.savez_compressed(path, **NOTES, **{"['w']": tree['w']})
   with monkeypatch.context() as patch:
     patch.delattr(npz, '_read_arrays')
-    with pytest.raises(npz.ArchiveError, match='bytes unpack to 40004'):
+    with pytest.raises(npz.ArchiveError, match=r'bytes unpack to 4000\d{3}\W'):
       agent_files.load(path, tree)
   agent_files.save(path, small.DESCRIPTION, tree)
   assert_equal(agent_files.load(path, tree)[1], tree)

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from configs import evaluate as evaluate_config
+from configs import meta_training
 from configs import quickstart
 from configs import records
 from disco_rl import config as config_lib
@@ -37,7 +38,14 @@ Settings = Mapping[str, Any]
 
 CATCH = evaluate_config.get_config('catch').to_dict()
 # What suits the rule and the task unless it is set.
-UNSET = {x for x, v in evaluate_config.base().items() if v is None}
+UNSET = {
+  name: {x for x, v in base.items() if v is None}
+  for name, base in (
+    ('evaluation', evaluate_config.base()),
+    ('meta_training', meta_training.base()),
+  )
+}
+DISCOVERY = quickstart.get_config().to_dict()
 CONFIGS: Mapping[str, Settings] = {
   'evaluation': {
     **records.defaults(evaluate_config.sections()).to_dict(),
@@ -50,7 +58,8 @@ CONFIGS: Mapping[str, Settings] = {
     'on_policy_share': 0.0,
   },
   'meta_training': {
-    **quickstart.get_config().to_dict(),
+    **records.defaults(meta_training.sections()).to_dict(),
+    **{x: v for x, v in DISCOVERY.items() if v is not None},
     'environments': 'catch/4x3',
   },
 }
@@ -69,7 +78,8 @@ MAY_BE_ZERO = COSTS | {
   *('rule_prediction_size', 'rule_meta_rnn_size', 'rule_transformer_layers'),
   *('torso_chunk_size', 'moments_decay', 'target_decay'),
   *('meta_value_moments_decay', 'max_gradient_norm', 'min_replay_batches'),
-  'budget_steps_per_action',
+  *('budget_steps_per_action', 'held_out_patience', 'evaluate_every'),
+  'steps',  # The updates count then.
 }
 MAY_BE_MINUS_ONE = COSTS | {'torso_chunk_size'}
 MAY_BE_INFINITE = {
@@ -123,7 +133,7 @@ def test_invalid_values_raise(name: str, setting: str) -> None:
       continue
     # Without content they change nothing.
     valid = setting in ('preprocessing', 'by_rule') and value == {}
-    valid |= name == 'evaluation' and setting in UNSET and value is None
+    valid |= value is None and setting in UNSET[name]
     assert is_built(name, {setting: value}) == valid, value
   if setting not in TEXTS and setting != 'learning_rates':
     assert not is_built(name, {setting: 'cach'})

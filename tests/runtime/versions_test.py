@@ -338,6 +338,7 @@ def test_agents_of_version_0_2_are_read(old: pathlib.Path) -> None:
     'learning_rate': 0.005,
     'activation': 'relu',
     'max_gradient_norm': 0.0,
+    'separate_torsos': False,
   }
   trainer = disco_rl.Trainer(
     'catch/2x2', 'actor_critic', seed=3, **AGENT, **then
