@@ -32,7 +32,14 @@ from launch import showcase
 
 
 @pytest.fixture(scope='module')
-def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def run(discovery: pathlib.Path) -> pathlib.Path:
+  """The folder of a discovery, with the page about its result."""
+  call(discovery)
+  return discovery
+
+
+@pytest.fixture(scope='module')
+def discovery(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """A folder as a discovery on Catch leaves it."""
   workdir = tmp_path_factory.mktemp('showcase') / 'run'
   workdir.mkdir()
@@ -63,7 +70,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
       writer.write([row])
   figure, _ = plotting.panel('meta-steps', 'return')
   plotting.save(figure, workdir / 'curves.png')
-  call(workdir)
   return workdir
 
 
@@ -254,11 +260,11 @@ def test_a_folder_without_a_finished_discovery(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize('steps', ['../../outside', None, -1, 1.5, [], True])
 def test_a_summary_does_not_name_folders_elsewhere(
-  steps: object, tmp_path: pathlib.Path, run: pathlib.Path
+  steps: object, tmp_path: pathlib.Path, discovery: pathlib.Path
 ) -> None:
   (tmp_path / 'run').mkdir()
   for name in ('config.json', 'rule.json', 'rule.npz'):
-    shutil.copy(run / name, tmp_path / 'run')
+    shutil.copy(discovery / name, tmp_path / 'run')
   metrics.write_json(tmp_path / 'run' / 'summary.json', {'meta_steps': steps})
   message = launching.error_of_main(showcase, workdir=f'{tmp_path / "run"}')
   assert re.search('holds no finished run|meta_steps=.* must be', message)
