@@ -28,6 +28,7 @@ from launch.errors import in_one_line
 if TYPE_CHECKING:
   from disco_rl.evaluation import runs as runs_lib
   from disco_rl.evaluation import showcase
+  from disco_rl.update_rules import cards
 
 _WORKDIR = common.workdir_flag()
 _ENVIRONMENT = flags.DEFINE_string(
@@ -73,7 +74,8 @@ def main(argv: Sequence[str]) -> None:
       # It becomes the name of a folder.
       config_lib.check('meta_steps', steps, config_lib.CountOrZero)
       population, start = f'{settings["environments"]}', f'{settings["rule"]}'
-      agents, facts = _settings(settings), _facts(run, start)
+      card = cards.read(run / 'rule.json')
+      agents, facts = _settings(settings), _facts(card, start)
     # The files may hold anything.
     except (OSError, LookupError, AttributeError, TypeError) as error:
       fail(f'{run} holds no finished run of disco-rl meta-train: {error!r}')
@@ -95,7 +97,7 @@ def main(argv: Sequence[str]) -> None:
         on=population,
         meta_curves=run / 'curves.png',
         held_out=_held_out(run),
-        rule_meta_step=cards.read(run / 'rule.json').meta_steps or 0,
+        rule_meta_step=card.meta_steps or 0,
         environment=environment,
         updates=_UPDATES.value,
         trained=trained,
@@ -107,13 +109,11 @@ def main(argv: Sequence[str]) -> None:
   print(f'Open {shown}: the result in words, numbers and films.')
 
 
-def _facts(run: pathlib.Path, start: str) -> dict[str, str]:
+def _facts(card: 'cards.Card', start: str) -> dict[str, str]:
   """Returns facts about the discovery, from its card."""
   from disco_rl.meta_training import config
-  from disco_rl.update_rules import cards
 
   is_untrained = start == config.UNTRAINED
-  card = cards.read(run / 'rule.json')
   compute, versions = card.compute, card.versions
   return {
     'began as': 'an untrained one, with random weights'

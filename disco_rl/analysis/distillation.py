@@ -11,21 +11,19 @@ analysis).
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
-import csv
 import dataclasses
 import functools
+import pathlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
-from disco_rl.agent import agent as agent_lib
 from disco_rl.analysis import recording
 from disco_rl.analysis import scenes
 from disco_rl.environments import base
-from disco_rl.evaluation import training
-from disco_rl.runtime import files
+from disco_rl.runtime import metrics
 from disco_rl.update_rules import disco
 
 POLICY_GRADIENT = 'policy gradient'
@@ -135,56 +133,42 @@ def along_lives(subject: recording.Subject, updates: int) -> Lives:
   training, and the rule is applied to this experience, with the state that it
   has for the agent.
   """
-  config = subject.config
   rule, rule_params = subject.rule, subject.rule_params
-  environment = subject.environments(
-    config.seeds * config.agent.num_environments
-  )
-  recorded = subject.environments(recording.NUM_TRAJECTORIES)
-  agent = agent_lib.make(config.agent, environment.spec, rule)
-  every = agent.config.whole(max(1, updates // _AGES))
+  network = subject.agent.network
+  environment = subject.environments(recording.NUM_TRAJECTORIES)
+  make_scene = jax.jit(scenes.from_agent, static_argnums=0)
+  steps: list[int] = []
+  found: list[list[Distillation]] = [[] for _ in range(subject.config.seeds)]
   with contextlib.ExitStack() as stack:
-    for one in (environment, recorded):
-      if isinstance(one, base.HostEnvironment):
-        stack.callback(one.close)
-    play = recording.player(agent.network, recorded, agent.config.unroll_length)
-    make_scene = jax.jit(scenes.from_agent, static_argnums=0)
-    trained = training.make(agent, environment, config.seeds)
-    seeds = jnp.arange(config.seed, config.seed + config.seeds)
-    state = trained.init(jax.vmap(jax.random.key)(seeds))
-    found: list[list[Distillation]] = [[] for _ in range(config.seeds)]
-    numbers = range(every, max(updates, every) + 1, every)
-    for number in numbers:
-      state, _ = trained.advance(rule_params, state, every)
+    if isinstance(environment, base.HostEnvironment):
+      stack.callback(environment.close)
+    length = subject.agent.config.unroll_length
+    play = recording.player(network, environment, length)
+    for age in recording.lives(subject, rule, updates, _AGES):
+      steps.append(age.environment_steps)
       for i, own in enumerate(found):
-        learner = jax.tree.map(lambda x, i=i: x[i], state.agents.learner)
-        key = jax.random.fold_in(jax.random.key(i), number)
-        rollout = play(learner.params, key)
-        scene = make_scene(agent.network, learner, rollout)
+        learner = jax.tree.map(lambda x, i=i: x[i], age.agents.learner)
+        key = jax.random.fold_in(jax.random.key(i), age.update)
+        scene = make_scene(network, learner, play(learner.params, key))
         own.append(distill(rule, rule_params, scene))
-  steps = [agent.environment_steps(number) for number in numbers]
   return Lives(np.array(steps), found)
 
 
-def write(path: files.PathLike, lives: Lives, first_seed: int) -> None:
+def write(path: pathlib.Path, lives: Lives, first_seed: int) -> None:
   """Writes a CSV file with a row for each agent and age, atomically."""
-  with (
-    files.replacing(path) as temporary,
-    temporary.open('w', newline='', encoding='utf-8') as file,
-  ):
-    names = [*lives.found[0][0].coefficients]
-    writer = csv.writer(file, lineterminator='\n')
-    writer.writerow(
-      [
-        *('environment_steps', 'seed', 'all terms, explained'),
-        *(f'{name}, coefficient' for name in names),
-        *(f'{name}, explained alone' for name in names),
-      ]
-    )
-    for seed, of_agent in enumerate(lives.found, first_seed):
-      for steps, one in zip(lives.environment_steps.tolist(), of_agent):
-        coefficients, alone = one.coefficients.values(), one.alone.values()
-        writer.writerow([steps, seed, one.r_squared, *coefficients, *alone])
+  names = [*lives.found[0][0].coefficients]
+  rows: list[Sequence[object]] = [
+    [
+      *('environment_steps', 'seed', 'all terms, explained'),
+      *(f'{name}, coefficient' for name in names),
+      *(f'{name}, explained alone' for name in names),
+    ]
+  ]
+  for seed, of_agent in enumerate(lives.found, first_seed):
+    for steps, one in zip(lives.environment_steps.tolist(), of_agent):
+      coefficients, alone = one.coefficients.values(), one.alone.values()
+      rows.append([steps, seed, one.r_squared, *coefficients, *alone])
+  metrics.write_rows(path, rows)
 
 
 def _fit(columns: list[np.ndarray], y: np.ndarray) -> tuple[list[float], float]:

@@ -1,7 +1,6 @@
 """The analyses of Fig. 4 of the paper for one rule and agent, as pictures."""
 
 from collections.abc import Iterator
-import contextlib
 import pathlib
 
 import jax
@@ -10,7 +9,6 @@ from matplotlib import figure
 import numpy as np
 
 from disco_rl import types
-from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.analysis import ablation
 from disco_rl.analysis import figures
@@ -21,9 +19,7 @@ from disco_rl.analysis import recording
 from disco_rl.analysis import scenes
 from disco_rl.analysis import sensitivity
 from disco_rl.analysis import traces
-from disco_rl.environments import base
 from disco_rl.evaluation import learning_curves
-from disco_rl.evaluation import training
 from disco_rl.runtime import files
 from disco_rl.update_rules import disco
 
@@ -192,22 +188,8 @@ def _curve(
   subject: recording.Subject, rule: disco.Disco, updates: int
 ) -> learning_curves.Curve:
   """Trains agents; returns mean returns along the way."""
-  config = subject.config
-  environment = subject.environments(
-    config.seeds * config.agent.num_environments
-  )
-  agent = agent_lib.make(config.agent, environment.spec, rule)
-  every = agent.config.whole(max(1, updates // _POINTS))
-  returns = []
-  with contextlib.ExitStack() as stack:
-    if isinstance(environment, base.HostEnvironment):
-      stack.callback(environment.close)
-    trained = training.make(agent, environment, config.seeds)
-    seeds = jnp.arange(config.seed, config.seed + config.seeds)
-    state = trained.init(jax.vmap(jax.random.key)(seeds))
-    for _ in range(updates // every):
-      state, _ = trained.advance(subject.rule_params, state, every)
-      returns.append(episodes.mean_return_on_host(state.agents.episodes))
-  numbers = range(every, every * len(returns) + 1, every)
-  steps = np.array([agent.environment_steps(number) for number in numbers])
-  return steps, np.stack(returns, axis=-1)
+  steps, returns = [], []
+  for age in recording.lives(subject, rule, updates, _POINTS):
+    steps.append(age.environment_steps)
+    returns.append(episodes.mean_return_on_host(age.agents.episodes))
+  return np.array(steps), np.stack(returns, axis=-1)

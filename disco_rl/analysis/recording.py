@@ -1,6 +1,7 @@
 """Recordings of the actions and predictions of agents."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 
@@ -18,6 +19,7 @@ from disco_rl.environments import families
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import stored
+from disco_rl.evaluation import training
 from disco_rl.networks import agent_network
 from disco_rl.runtime import files
 from disco_rl.update_rules import disco
@@ -82,6 +84,53 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
   state = jax.tree.map(lambda x: jnp.asarray(x[0]), one.train_state.agents)
   rule_params = jax.device_put(one.rule.params)
   return Subject(one.config, rule, rule_params, one.agent, state.learner)
+
+
+@dataclasses.dataclass(frozen=True)
+class Age:
+  """New agents at one time of their lives.
+
+  Attributes:
+    update: The number of updates so far.
+    environment_steps: The environment steps of each agent so far.
+    agents: Their states, with a leading axis of agents; valid until the next
+      age.
+  """
+
+  update: int
+  environment_steps: int
+  agents: agent_lib.AgentState
+
+
+def lives(
+  subject: Subject, rule: disco.Disco, updates: int, number: int
+) -> Iterator[Age]:
+  """Trains new agents like those of the run, with the same seeds.
+
+  Args:
+    subject: The run, whose rule's parameters are used.
+    rule: The rule, or a variant of it with the same parameters.
+    updates: The number of updates of each agent.
+    number: The number of ages, equally far apart; more if updates are few.
+
+  Yields:
+    The agents at each age.
+  """
+  config = subject.config
+  environment = subject.environments(
+    config.seeds * config.agent.num_environments
+  )
+  agent = agent_lib.make(config.agent, environment.spec, rule)
+  every = agent.config.whole(max(1, updates // number))
+  with contextlib.ExitStack() as stack:
+    if isinstance(environment, base.HostEnvironment):
+      stack.callback(environment.close)
+    trained = training.make(agent, environment, config.seeds)
+    seeds = jnp.arange(config.seed, config.seed + config.seeds)
+    state = trained.init(jax.vmap(jax.random.key)(seeds))
+    for update in range(every, max(updates, every) + 1, every):
+      state, _ = trained.advance(subject.rule_params, state, every)
+      yield Age(update, agent.environment_steps(update), state.agents)
 
 
 def record(subject: Subject, seed: int, length: int) -> scenes.Scene:

@@ -2,6 +2,7 @@
 
 import collections
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -275,7 +276,7 @@ class MetricsWriter:
       return
     self._csv.close()
     header, *rows = _read_rows(self.path)
-    _write_rows(self.path, [header + new, *(x + [''] * len(new) for x in rows)])
+    write_rows(self.path, [header + new, *(x + [''] * len(new) for x in rows)])
     self._columns = header + new
     self._open()
 
@@ -476,12 +477,12 @@ def _truncate(
     content = f'no whole numbers in the column "{step}" ({error})'
     raise _damaged(path, content) from error
   kept = [header, *kept] if kept else []
-  _write_rows(path, kept)
+  write_rows(path, kept)
   return kept[0] if kept else []
 
 
-def _write_rows(path: pathlib.Path, rows: Sequence[Sequence[str]]) -> None:
-  """Replaces the file."""
+def write_rows(path: pathlib.Path, rows: Iterable[Sequence[object]]) -> None:
+  """Writes rows to a CSV file, atomically."""
   with (
     files.replacing(path) as temporary,
     temporary.open('w', encoding='utf-8', newline='') as file,
