@@ -43,13 +43,6 @@ from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import registry as rule_registry
 
 
-class _NoWriter:
-  """Takes the place of a `MetricsWriter` without a folder."""
-
-  def write(self, rows: Sequence[metrics.Row]) -> None:
-    """Drops rows."""
-
-
 class Trainer(policy_lib.Acting):
   """One agent that learns by a rule, in a named environment or your own.
 
@@ -241,8 +234,7 @@ class Trainer(policy_lib.Acting):
       workdir: A folder for metrics.csv, TensorBoard's files, and those of
         loggers; None: none. Training that goes on continues them, a new trainer
         begins them anew.
-      loggers: 'wandb', 'mlflow' or your own, see `runtime.loggers`; they need a
-        workdir.
+      loggers: 'wandb' or your own, see `runtime.loggers`; they need a workdir.
       save_to: The path for `save`; None: nothing is saved.
       save_every: The number of updates between two saves, which overwrite the
         file. The last update, or the last before an error, is also saved.
@@ -282,22 +274,20 @@ class Trainer(policy_lib.Acting):
       self._steps = stage.environment_steps
       self._train_state = stage.train_state
       causes = functools.partial(train_loop.likely_causes, stage.train_state)
-      own = self._with_seeds(stage.rows)
-      metrics.check_finite(
-        own if self._has_axis else stage.rows,
-        since,
-        causes,
-        'seed' if self._has_axis else '',
-      )
+      with_seeds = self._with_seeds(stage.rows)
+      shown = with_seeds if self._has_axis else stage.rows
+      series = 'seed' if self._has_axis else ''
+      metrics.check_finite(shown, since, causes, series)
       if evaluator:
         self._best = evaluator.best
       if stage.rows:
         rows.append(stage.rows)
-        writer.write(own)
+        if writer is not None:
+          writer.write(with_seeds)
       if save_to and (stage.is_last or stage.update % save_every == 0):
         self.save(save_to)
       if callback is not None:
-        for row in own if self._has_axis else stage.rows:
+        for row in shown:
           callback(dict(row))
 
     every = (log_every, save_every) if save_to else (log_every,)
@@ -350,15 +340,15 @@ class Trainer(policy_lib.Acting):
   @contextlib.contextmanager
   def _writer(
     self, workdir: files.PathLike | None, loggers: Sequence[str]
-  ) -> Iterator[metrics.MetricsWriter | _NoWriter]:
-    """Opens the metrics in a folder, and the loggers."""
+  ) -> Iterator[metrics.MetricsWriter | None]:
+    """Opens the metrics in a folder, if one is given, and the loggers."""
     if workdir is None:
       if loggers:
         raise ValueError(
           f'loggers={",".join(loggers)} need a folder for their files: '
           "workdir='runs/NAME'."
         )
-      yield _NoWriter()
+      yield None
       return
     workdir = files.expanded(workdir)
     if (workdir / 'config.json').exists():

@@ -92,29 +92,28 @@ def add(
     environment_steps: The environment steps of the population so far.
     seconds: The seconds of discovery so far.
   """
-  own, none = score(returns), np.nan
+  number, before = 0, np.nan
+  if selection is not None:
+    number = selection.newest.number + 1
+    before = selection.newest.scores[1]
+  own = score(returns)
   candidate = Candidate(
     # Copies, since meta-steps donate the memory of parameters.
     rule=jax.tree.map(np.array, rule),
     meta_step=meta_step,
     environment_steps=environment_steps,
     seconds=seconds,
-    number=0,
-    scores=np.array([none, own, none]),
+    number=number,
+    scores=np.array([before, own, np.nan]),
   )
   if selection is None:
     return Selection(candidate, candidate)
-  before = selection.newest
+  newest = selection.newest
   finished = dataclasses.replace(
-    before, scores=np.array([*before.scores[:2], own])
-  )
-  candidate = dataclasses.replace(
-    candidate,
-    number=before.number + 1,
-    scores=np.array([before.scores[1], own, none]),
+    newest, scores=np.array([*newest.scores[:2], own])
   )
   # The first candidate is both the best and the newest.
-  is_first = selection.best.number == before.number
+  is_first = selection.best.number == newest.number
   best = finished if is_first else _better(selection.best, finished)
   return Selection(best, candidate)
 
