@@ -133,6 +133,23 @@ def test_hyperbolic_tangents_after_orthogonal_layers() -> None:
   np.testing.assert_allclose(torso.apply(params, x), want, rtol=1e-4, atol=1e-5)
 
 
+def test_no_batch_of_agents_is_decomposed_at_once() -> None:
+  # Batches of decompositions may wait for each other forever on CPUs.
+  config = torsos.TorsoConfig(hidden_sizes=(6, 5), activation='tanh')
+  torso, x = small.torso(config), observe(VECTOR)
+  keys = jax.random.split(jax.random.key(0), 3)
+  init = jax.vmap(lambda key: torso.init(key, x))
+  traced = str(jax.make_jaxpr(init)(keys))
+  decomposed = re.findall(r'f32\[([\d,]+)\] \S+ = qr\[', traced)
+  assert decomposed and all(len(x.split(',')) == 2 for x in decomposed)
+  chex.assert_trees_all_close(
+    jax.tree.map(lambda many: many[1], init(keys)),
+    torso.init(keys[1], x),
+    rtol=1e-5,
+    atol=1e-6,
+  )
+
+
 def test_own_torsos_are_given_as_functions_or_by_name(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
