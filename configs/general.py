@@ -5,7 +5,7 @@
 
 Discovery starts from a rule that imitates the policy gradient. This command
 starts from an untrained rule, with a population for a GPU, as measured in
-docs/discover.md:
+docs/experiments.md:
 
   disco-rl meta-train --config=general:untrained \
     --workdir=runs/from_nothing
@@ -78,7 +78,7 @@ def get_config(variant: str = 'imitation') -> ml_collections.ConfigDict:
   config.rule_prediction_size = 32
   # With 16, as elsewhere, the second seed hardly improved in 600 meta-steps.
   config.rule_policy_target_channels = (64,)
-  # After that, agents learn more slowly; see the table in docs/discover.md.
+  # After that, agents learn more slowly; see the table in docs/experiments.md.
   config.meta_steps = 120
   config.meta_decay_steps = config.meta_steps
   # With larger steps or lower costs, policies become deterministic within about

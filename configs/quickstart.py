@@ -44,7 +44,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.checkpoint_every = 100
 
   # Predictions y and z take half of the time and bring no benefit on Catch:
-  # docs/discover.md has the comparison.
+  # docs/experiments.md has the comparison.
   config.rule_prediction_size = 0
   config.rule_lstm_size = 64
   config.rule_meta_rnn_size = 32

@@ -7,7 +7,7 @@
 This command discovers rules from untrained ones, on 1, 4, 16, 64 and all random
 grid worlds, with equally many steps, and compares the returns of new agents in
 twenty others. GROOVE (Jackson et al., 2023) varies the number of its levels in
-this way. docs/discover.md has the result.
+this way. docs/experiments.md has the result.
 
 The grid worlds of each variant include those of the previous one. An agent
 draws one of them in each of its lifetimes.

@@ -45,7 +45,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     entropy_cost: weight of the entropy bonus.
   """
 
-  # Part of its card. docs/train.md has what the settings of agents are worth.
+  # Part of its card. docs/baselines.md has what settings are worth.
   # On Catch 8x8, with an entropy cost of 0.01 and a torso for the value, agents
   # have 0.9 after 64,000 steps, and 0.98 after 128,000; with half the learning
   # rate 0.06 and 0.92, with twice of it, a cost of 0.05 and one torso 0.5 and

@@ -1,4 +1,4 @@
-"""Search: ranks guides before the reference.
+"""Search: ranks guides before the reference and the experiments.
 
 Titles have so much weight that a method `resume` would otherwise rank before
 the page on resuming.
@@ -15,6 +15,7 @@ _SEARCHED = {
   'your-': {'boost': 2.0},
   'performance.md': {'boost': 0.5},
   'reference.md': {'boost': 0.1},
+  'experiments.md': {'boost': 0.1},
 }
 
 

@@ -13,7 +13,7 @@ from disco_rl.update_rules import sources
 
 UPDATES = 160
 NAMES = sources.shipped()
-PROTOCOL = pathlib.Path(__file__).parents[2] / 'docs' / 'protocol.md'
+EXPERIMENTS = pathlib.Path(__file__).parents[2] / 'docs' / 'experiments.md'
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_card_has_the_settings_of_a_shipped_rule(name: str) -> None:
 
 @pytest.mark.parametrize('name', NAMES)
 def test_the_card_has_scores_of_the_protocol(name: str) -> None:
-  _, section = PROTOCOL.read_text().split('## The rules that ship', 1)
+  _, section = EXPERIMENTS.read_text().split('## The rules that ship', 1)
   table = next(x for x in section.split('\n\n') if x.startswith('| rule |'))
   rows = [line.split('|') for line in table.splitlines()]
   # In grid worlds, after 500 updates; without 'four updates of each rollout'.
