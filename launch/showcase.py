@@ -38,7 +38,10 @@ _ENVIRONMENT = flags.DEFINE_string(
   'discovery, or else the first of its population.',
 )
 _UPDATES = flags.DEFINE_integer(
-  'updates', 500, 'Updates of each new agent.', lower_bound=1
+  'updates',
+  500,
+  'Updates of each agent that learns by the rule.',
+  lower_bound=1,
 )
 _AGENTS = flags.DEFINE_integer(
   'agents', 5, 'New agents of each rule.', lower_bound=1
@@ -99,7 +102,6 @@ def main(argv: Sequence[str]) -> None:
         held_out=_held_out(run),
         rule_meta_step=card.meta_steps or 0,
         environment=environment,
-        updates=_UPDATES.value,
         trained=trained,
         no_film=no_film,
         commands=_commands(run, runs),
@@ -147,14 +149,8 @@ def _held_out(
 
 def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
   """Returns settings that make new agents like those of the population."""
-  from disco_rl.agent import sizes
   from disco_rl.environments import suites
-  from disco_rl.networks import agent_network
 
-  # With all rules, agents have the same data and networks; optimizers are those
-  # that suit the rule.
-  shared = (*config_lib.names(agent_network.AgentNetworkConfig), *sizes.SMALL)
-  own = {*shared} - {'learning_rate'}
   environment = _ENVIRONMENT.value or next(
     name
     for key in ('held_out_environments', 'environments')
@@ -162,12 +158,21 @@ def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
   )
   return {
     **evaluate.base().to_dict(),
-    **{name: discovery[name] for name in own if name in discovery},
+    **{name: discovery[name] for name in _of_agents() if name in discovery},
     'preprocessing': discovery['preprocessing'],
     'environment': environment,
     'seeds': _AGENTS.value,
     'updates': _UPDATES.value,
   }
+
+
+def _of_agents() -> set[str]:
+  """Returns the settings of data and networks; optimizers suit the rule."""
+  from disco_rl.agent import sizes
+  from disco_rl.networks import agent_network
+
+  networks = config_lib.names(agent_network.AgentNetworkConfig)
+  return {*networks, *sizes.SMALL} - {'learning_rate'}
 
 
 def _plan(
@@ -177,21 +182,33 @@ def _plan(
   from disco_rl.evaluation import runs as runs_lib
   from disco_rl.evaluation import showcase
 
-  labels = (showcase.BEFORE, showcase.DISCOVERED, showcase.HAND_MADE)
-  # As below the folder of the command, which may be moved to another machine.
-  own = (run / 'initial_rule.npz', run / 'rule.npz')
-  rules = (*map(config_lib.shown, own), 'actor_critic')
-  return [
-    runs_lib.training(
-      f'{settings["environment"]}, {label}',
-      folder.joinpath(
-        runs_lib.slug(settings['environment']), label.replace(' ', '_')
-      ),
+  environment = settings['environment']
+
+  def training(label: str, given: Mapping[str, Any]) -> runs_lib.Run:
+    return runs_lib.training(
+      f'{environment}, {label}',
+      folder.joinpath(runs_lib.slug(environment), label.replace(' ', '_')),
       label,
-      {**settings, 'rule': rule},
+      {**settings, **given},
     )
-    for label, rule in zip(labels, rules)
-  ]
+
+  # As below the folder of the command, which may be moved to another machine.
+  before, discovered = (
+    training(label, {'rule': config_lib.shown(run / name)})
+    for label, name in (
+      (showcase.BEFORE, 'initial_rule.npz'),
+      (showcase.DISCOVERED, 'rule.npz'),
+    )
+  )
+  # The rule made by hand has the data and networks that suit it, not those of
+  # the population, and equally many environment steps.
+  usual = evaluate.base().to_dict()
+  by_hand = {
+    **{name: usual[name] for name in _of_agents() if name in usual},
+    'rule': 'actor_critic',
+    'steps': discovered.config.steps_after(discovered.config.updates),
+  }
+  return [before, discovered, training(showcase.HAND_MADE, by_hand)]
 
 
 def _trained(

@@ -60,7 +60,6 @@ class Showcase:
       of new agents trained with the rule at these meta-steps.
     rule_meta_step: The meta-step of the rule, which they have chosen.
     environment: The environment that the new agents learn.
-    updates: The number of updates of each new agent.
     trained: The new agents of each rule, in the order of the table.
     no_film: The reason why there are no films; None if there are some.
     commands: Suggested next commands, as (purpose, command).
@@ -72,7 +71,6 @@ class Showcase:
   held_out: tuple[np.ndarray, Mapping[str, np.ndarray]]
   rule_meta_step: int
   environment: str
-  updates: int
   trained: Sequence[Trained]
   no_film: str | None
   commands: Sequence[tuple[str, str]]
@@ -91,7 +89,7 @@ def write(path: files.PathLike, showcase: Showcase) -> None:
     plotting.save(
       learning_curves.draw(
         {one.label: one.curve for one in showcase.trained},
-        f'{showcase.environment}, {showcase.updates} updates',
+        showcase.environment,
       ),
       curves,
     )
@@ -124,11 +122,11 @@ def _found(showcase: Showcase, curves: pathlib.Path) -> Iterator[pages.Block]:
       f'catch, -1 for a miss. Random play earns {found["random"]:.2f} on '
       'average, and the best possible is 1.'
     )
-  sentences = verdict(showcase.trained, showcase.updates, found is not None)
+  sentences = verdict(showcase.trained, found is not None)
   yield pages.Paragraph(' '.join(['Result.', *sentences]), is_result=True)
   if showcase.no_film is None:
     yield pages.Paragraph(
-      f'The first agent of each rule after {showcase.updates:,} updates:'
+      'The first agent of each rule at the end of training:'
     )
   else:
     yield pages.Paragraph(f'No films: {showcase.no_film}')
@@ -141,8 +139,9 @@ def _found(showcase: Showcase, curves: pathlib.Path) -> Iterator[pages.Block]:
   yield pages.Table(_scores(showcase.trained))
   yield pages.Paragraph(
     f'Returns of {len(showcase.trained[0].curve[1])} new agents with each '
-    f"rule, after {showcase.updates:,} updates: means of an agent's last 100 "
-    'episodes. The interval is a bootstrap over agents.'
+    f"rule, after {_steps(showcase.trained)}: means of an agent's last 100 "
+    'episodes. The interval is a bootstrap over agents. Actor-critic has the '
+    'data and networks that suit it, and equally many environment steps.'
   )
   yield pages.Figure(
     curves, 'Their learning curves. Thin: one agent; thick: the mean.'
@@ -209,26 +208,28 @@ def _is_used(environment: str, on: Collection[str]) -> bool:
   )
 
 
-def verdict(
-  trained: Sequence[Trained], updates: int, is_catch: bool
-) -> list[str]:
+def _steps(trained: Sequence[Trained]) -> str:
+  """Says how many environment steps each agent has made."""
+  return f'{trained[0].curve[0][-1]:,.0f} environment steps'
+
+
+def verdict(trained: Sequence[Trained], is_catch: bool) -> list[str]:
   """Summarizes the numbers in sentences.
 
   Args:
     trained: The agents of each rule.
-    updates: The number of updates of each agent.
     is_catch: Whether a return is the balls caught minus the balls missed.
   """
   final = {one.label: float(np.mean(one.curve[1][:, -1])) for one in trained}
   tell = lambda x: f'{50 + 50 * x:.0f}%' if is_catch else f'{x:.3g}'
   what = 'catch this share of the balls' if is_catch else 'earn'
   found = [f'{tell(x)} with {_NAMES[label]}' for label, x in final.items()]
-  sentences = [f'After {updates:,} updates agents {what}: {", ".join(found)}.']
+  sentences = [f'After {_steps(trained)} agents {what}: {", ".join(found)}.']
   start, best = min(final.values()), max(final.values())
   level = start + 0.9 * (best - start)
-  times = {one.label: _reached(one.curve, level, updates) for one in trained}
+  times = {one.label: _reached(one.curve, level) for one in trained}
   reached = [
-    f'{count:,} updates with {_NAMES[label]}'
+    f'{count:,.0f} steps with {_NAMES[label]}'
     for label, count in times.items()
     if count is not None
   ]
@@ -239,13 +240,11 @@ def verdict(
   return sentences
 
 
-def _reached(
-  curve: learning_curves.Curve, level: float, updates: int
-) -> int | None:
-  """Returns the first update with a mean return above a level, or None."""
+def _reached(curve: learning_curves.Curve, level: float) -> float | None:
+  """Returns the first step with a mean return above a level, or None."""
   steps, returns = curve
   above = np.flatnonzero(np.mean(returns, axis=0) > level)
-  return round(updates * steps[above[0]] / steps[-1]) if len(above) else None
+  return float(steps[above[0]]) if len(above) else None
 
 
 def _scores(trained: Sequence[Trained]) -> list[list[str]]:
