@@ -406,7 +406,8 @@ def init(key: types.Array, config: MetaNetworkConfig) -> types.Params:
 
 def parameter_shapes(config: MetaNetworkConfig) -> dict[str, tuple[int, ...]]:
   """Returns shapes of parameters by `module/parameter`, as in rule files."""
-  params = jax.eval_shape(lambda key: init(key, config), jax.random.key(0))
+  # Makes no array: a CPU may have to be divided into devices first.
+  params = jax.eval_shape(lambda: init(jax.random.key(0), config))
   return {
     f'{module}/{name}': value.shape
     for module, leaves in params.items()

@@ -105,8 +105,12 @@ def test_agents_and_batches_that_cannot_be_divided(
 def test_a_cpu_counts_as_several_devices(
   variable: str | None, devices: int
 ) -> None:
+  """Also after the settings were read, which may name the file of a rule."""
   code = (
-    'import jax; from disco_rl.runtime import sharding; '
+    'import jax; from configs import general; '
+    'from disco_rl.meta_training import meta_trainer; '
+    'from disco_rl.runtime import sharding; '
+    'meta_trainer.config_of(general.get_config().to_dict()); '
     'sharding.divide_cpu(3); print(jax.device_count())'
   )
   variables = {'JAX_NUM_CPU_DEVICES': variable} if variable else {}
