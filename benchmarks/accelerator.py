@@ -102,13 +102,13 @@ def _meta_gradient(dtype: str) -> tuple[Row, types.Params]:
   @jax.jit
   def compute(
     rule_params: types.Params,
-    member: inner_loop_lib.Member,
+    member: inner_loop_lib.Newborn,
     batches: types.Rollout,
     validation: types.Rollout,
   ) -> types.Params:
     def learn(
-      member: inner_loop_lib.Member, batch: types.Rollout
-    ) -> tuple[inner_loop_lib.Member, inner_loop_lib.Trajectory]:
+      member: inner_loop_lib.Newborn, batch: types.Rollout
+    ) -> tuple[inner_loop_lib.Newborn, inner_loop_lib.Trajectory]:
       member, trajectory, _ = inner_loop.learn(rule_params, member, batch)
       return member, trajectory
 

@@ -85,7 +85,7 @@ def make_agent(
 def on_device(environment: base.JaxEnvironment) -> Act:
   """Returns a function that acts with an MLP; calls continue the last state."""
   agent = make_agent(environment.spec, torsos.TorsoConfig())
-  params = jax.jit(agent.init)(jax.random.key(0)).learner.params
+  params = jax.jit(agent.network.init)(jax.random.key(0))
   state = jax.jit(
     lambda key: actor.init(key, agent.network, environment, _BATCH.value)
   )(jax.random.key(1))
@@ -109,12 +109,11 @@ def on_device(environment: base.JaxEnvironment) -> Act:
 def on_host(environment: base.HostEnvironment) -> Act:
   """Returns a function that acts by `HostActor`, with a linear policy."""
   agent = make_agent(environment.spec, torsos.TorsoConfig(kind=flat))
-  state = jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 1))
+  keys = jax.random.split(jax.random.key(0), 1)
+  params = jax.vmap(agent.network.init)(keys)
   actor = host_actor.HostActor(agent.network, environment, num_agents=1)
   keys = iter(jax.random.split(jax.random.key(2), 10_000))
-  return lambda: actor.unroll(
-    state.learner.params, next(keys)[None], _LENGTH.value
-  )
+  return lambda: actor.unroll(params, next(keys)[None], _LENGTH.value)
 
 
 def flat(observation: types.PyTree) -> types.Array:

@@ -78,7 +78,7 @@ def batch_of_catch(
 def update_rows() -> list[Row]:
   """Times `learner.update` next to a matrix product."""
   agent, rule_params, environment = build_agent()
-  state = jax.jit(agent.init)(jax.random.key(0)).learner
+  state = jax.jit(agent.init_learner)(jax.random.key(0))
   batch = batch_of_catch(agent, environment, state.params)
 
   def update(

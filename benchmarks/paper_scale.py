@@ -143,7 +143,7 @@ def make_agent() -> Agent:
   member = jax.eval_shape(
     lambda: resets.initial_member(inner_loop, jax.random.key(0))
   )
-  state = member.agent.learner
+  state = member.learner
   batch = jax.eval_shape(lambda: rollout(config.agent.batch_size))
   problem = inner_problem.AgentProblem(inner_loop, config.loss)
   return Agent(

@@ -148,7 +148,7 @@ def update_of_a_wide_agent() -> Timed:
   )
   arguments = (
     meta_network.init(jax.random.key(0), network),
-    jax.jit(agent.init)(jax.random.key(0)).learner,
+    jax.jit(agent.init_learner)(jax.random.key(0)),
     types.empty_rollout(_SPEC, agent.network.initial_state(32), 28, 32),
   )
   program = compilation.Program(

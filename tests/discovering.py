@@ -15,7 +15,6 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
-from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_trainer
@@ -119,8 +118,8 @@ Reward = Callable[[types.Params], jax.Array]
 
 
 @types.record
-class StubAgent:
-  """An agent that counts its runs and validations, [], and keeps its rule."""
+class StubMember:
+  """Counts its runs and validations, [], and keeps its rule."""
 
   key: types.Array
   rule: types.Params
@@ -128,19 +127,13 @@ class StubAgent:
   validations: types.Array
 
 
-def stub_member(
-  rule_params: types.Params, seed: int | jax.Array
-) -> inner_loop_lib.Member:
+def stub_member(rule_params: types.Params, seed: int | jax.Array) -> StubMember:
   """Makes a member that `StubProblem` has not run yet."""
-  agent: Any = StubAgent(
+  return StubMember(
     key=jax.random.key(seed),
     rule=jax.tree.map(jnp.zeros_like, rule_params),
     runs=jnp.int32(0),
     validations=jnp.int32(0),
-  )
-  missing: Any = None
-  return inner_loop_lib.Member(
-    agent=agent, actor=None, meta_value=missing, meta_opt_state=None
   )
 
 
@@ -159,10 +152,10 @@ class StubProblem:
   num_updates: ClassVar[int] = 1
 
   def key(self, member: Any) -> types.Array:
-    return member.agent.key
+    return member.key
 
   def with_key(self, member: Any, key: types.Array) -> Any:
-    return member.replace_agent(key=key)
+    return dataclasses.replace(member, key=key)
 
   def run(
     self,
@@ -170,32 +163,32 @@ class StubProblem:
     rule_params: types.Params,
     member: Any,
     updates: int,
-  ) -> tuple[inner_loop_lib.Member, None, types.Logs]:
+  ) -> tuple[StubMember, None, types.Logs]:
     del environment, updates
-    key, _ = jax.random.split(member.agent.key)
-    member = member.replace_agent(
-      key=key, rule=rule_params, runs=member.agent.runs + 1
+    key, _ = jax.random.split(member.key)
+    member = dataclasses.replace(
+      member, key=key, rule=rule_params, runs=member.runs + 1
     )
     return member, None, {'reward': self.reward_of(rule_params)}
 
   def validate(
     self, environment: None, member: Any
-  ) -> tuple[inner_loop_lib.Member, types.Rollout]:
+  ) -> tuple[StubMember, types.Rollout]:
     del environment
-    agent = member.agent
-    noise = self.noise * jax.random.normal(agent.key)
+    noise = self.noise * jax.random.normal(member.key)
     rollout = types.Rollout(
       observation=(),
       action=jnp.zeros((3, 2), jnp.int32),
       logits=jnp.zeros((3, 2, 2)),
       # The mean over the real steps is the reward.
-      reward=self.reward_of(agent.rule)
+      reward=self.reward_of(member.rule)
       + noise
       + jnp.array([[1.0, -1.0], [1e3, 1e3]]),
       is_terminal=jnp.zeros((2, 2), bool),
       mask=jnp.array([[True, True], [False, False]]),
     )
-    return member.replace_agent(validations=agent.validations + 1), rollout
+    validations = member.validations + 1
+    return dataclasses.replace(member, validations=validations), rollout
 
   def reward(self, validation: types.Rollout) -> types.Array:
     no_loop: Any = None

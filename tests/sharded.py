@@ -134,7 +134,8 @@ def discover(
   params = sharding.put(precise(params), mesh, sharding.REPLICATED)
   members = group.init(jax.random.split(jax.random.key(0), 8), params)
   members = dataclasses.replace(
-    members.replace_agent(learner=precise(members.agent.learner)),
+    members,
+    learner=precise(members.learner),
     meta_value=precise(members.meta_value),
   )
   apply_mean = compilation.Program(
@@ -177,7 +178,8 @@ def discover_groups(rows: int) -> tuple[np.ndarray, list[dict[str, int]]]:
   state = step.init(sharding.put(precise(params), mesh, sharding.REPLICATED))
   members = [
     dataclasses.replace(
-      each.replace_agent(learner=precise(each.agent.learner)),
+      each,
+      learner=precise(each.learner),
       meta_value=precise(each.meta_value),
     )
     for each in state.members

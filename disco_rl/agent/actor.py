@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.agent import episodes
+from disco_rl.agent import reward_moments
 from disco_rl.environments import base
 from disco_rl.maths import action_masks
 from disco_rl.networks import agent_network
@@ -23,6 +25,32 @@ class ActorState:
   environment: types.PyTree
   observation: types.PyTree
   core_state: types.PyTree
+
+
+@types.record
+class Acting:
+  """What changes when an agent acts, wherever its environments step.
+
+  Attributes:
+    key: The PRNG key for future steps.
+    episodes: The statistics of episode returns.
+    rewards: The statistics of rewards, if these are normalized.
+  """
+
+  key: types.Array
+  episodes: episodes.EpisodeStatistics
+  rewards: reward_moments.RewardMoments | None
+
+
+@types.record
+class DeviceActing(Acting):
+  """What acts in JAX-native environments, with the agent's parameters.
+
+  Attributes:
+    actor: The environments, and what the agent sees of them.
+  """
+
+  actor: ActorState
 
 
 def init(

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import dataclasses
 import math
 from typing import Annotated
+from typing import Generic
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -186,29 +188,35 @@ class AgentConfig(config_lib.Settings):
     return tuple((total + number - 1 - i) // number for i in range(number))
 
 
+_Acting = TypeVar('_Acting', bound=actor.Acting)
+_Replay = TypeVar('_Replay')
+
+
 @types.record
-class AgentState:
-  """The state of an agent, without its environments.
+class AgentState(Generic[_Acting, _Replay]):
+  """The state of an agent: what learns, what acts, and replay.
+
+  The last two depend on where the agent's environments step; see `DeviceState`
+  and `host_collector.HostState`.
 
   Attributes:
     learner: The parameters, optimizer state and rule state.
-    replay: The past trajectories; for agents that act on the host, only the
-      counts of a `host_replay.HostReplay`.
-    episodes: The statistics of episode returns.
-    key: The PRNG key for future steps.
-    rewards: The statistics of rewards, if these are normalized.
+    acting: The random numbers, statistics and environments.
+    replay: The past trajectories.
   """
 
   learner: learner.LearnerState
-  replay: replay.ReplayState
-  episodes: episodes.EpisodeStatistics
-  key: types.Array
-  rewards: reward_moments.RewardMoments | None = None
+  acting: _Acting
+  replay: _Replay
+
+
+# With JAX-native environments, the state has all there is of an agent.
+DeviceState = AgentState[actor.DeviceActing, replay.ReplayState]
 
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-  """Pure functions over the `AgentState` of agents with equal settings.
+  """Pure functions over the parts of an `AgentState`, for equal settings.
 
   Attributes:
     config: The settings of the agents.
@@ -238,53 +246,65 @@ class Agent:
     repeat = self.environment_spec.action_repeat
     return self.config.updates_for(-(-environment_steps // repeat), first)
 
-  def init(self, key: types.Array) -> AgentState:
-    """Makes the initial state of an agent."""
+  def init(
+    self,
+    key: types.Array,
+    environment_key: types.Array,
+    environment: environment_base.JaxEnvironment,
+  ) -> DeviceState:
+    """Makes the initial state of an agent in E JAX-native environments."""
     params_key, key = jax.random.split(key)
-    number = self.config.num_environments
     return AgentState(
-      learner=learner.init(
-        self.network.init(params_key), self.rule, self.optimizer
+      learner=self.init_learner(params_key),
+      acting=actor.DeviceActing(
+        **vars(self.init_acting(key)),
+        actor=actor.init(
+          environment_key,
+          self.network,
+          environment,
+          self.config.num_environments,
+        ),
       ),
       replay=self.empty_replay(),
-      episodes=episodes.init(number),
+    )
+
+  def init_learner(self, params_key: types.Array) -> learner.LearnerState:
+    """Makes the part that learns, with random parameters."""
+    params = self.network.init(params_key)
+    return learner.init(params, self.rule, self.optimizer)
+
+  def init_acting(self, key: types.Array) -> actor.Acting:
+    """Makes the part that acts, without its environments."""
+    number = self.config.num_environments
+    return actor.Acting(
       key=key,
+      episodes=episodes.init(number),
       rewards=(
         reward_moments.init(number) if self.config.normalize_rewards else None
       ),
     )
 
-  def init_actor(
-    self, key: types.Array, environment: environment_base.JaxEnvironment
-  ) -> actor.ActorState:
-    """Starts an episode in each of E JAX-native environments."""
-    return actor.init(
-      key, self.network, environment, self.config.num_environments
-    )
-
   def act(
     self,
     environment: environment_base.JaxEnvironment,
-    state: AgentState,
-    actor_state: actor.ActorState,
-  ) -> tuple[AgentState, actor.ActorState, types.Rollout]:
+    params: types.Params,
+    acting: actor.DeviceActing,
+  ) -> tuple[actor.DeviceActing, types.Rollout]:
     """Acts for T steps in E JAX-native environments."""
-    key, act_key = jax.random.split(state.key)
+    key, act_key = jax.random.split(acting.key)
     actor_state, rollout, is_last = actor.unroll(
       self.network,
       environment,
-      state.learner.params,
-      actor_state,
+      params,
+      acting.actor,
       act_key,
       self.config.unroll_length,
     )
     statistics, rewards = self.count(
-      state.episodes, state.rewards, rollout.reward, is_last
+      acting.episodes, acting.rewards, rollout.reward, is_last
     )
-    state = dataclasses.replace(
-      state, episodes=statistics, key=key, rewards=rewards
-    )
-    return state, actor_state, rollout
+    acting = actor.DeviceActing(key, statistics, rewards, actor_state)
+    return acting, rollout
 
   def count(
     self,
@@ -311,42 +331,44 @@ class Agent:
   def fill_replay(
     self,
     environment: environment_base.JaxEnvironment,
-    state: AgentState,
-    actor_state: actor.ActorState,
-  ) -> tuple[AgentState, actor.ActorState]:
+    params: types.Params,
+    acting: actor.DeviceActing,
+    memory: replay.ReplayState,
+  ) -> tuple[actor.DeviceActing, replay.ReplayState]:
     """Acts and adds to replay until the first update needs one more rollout.
 
-    A state that has made an update is returned as it is. The shapes of programs
-    and the number of updates do not depend on it, as they would if updates were
+    After an update, everything is returned as it is. The shapes of programs and
+    the number of updates do not depend on it, as they would if updates were
     left out.
     """
     least = self.config.first_rollouts * self.config.num_environments
 
     def act(
-      carry: tuple[AgentState, actor.ActorState],
-    ) -> tuple[AgentState, actor.ActorState]:
-      state, actor_state, rollout = self.act(environment, *carry)
-      memory = replay.add(state.replay, rollout)
-      return dataclasses.replace(state, replay=memory), actor_state
+      carry: tuple[actor.DeviceActing, replay.ReplayState],
+    ) -> tuple[actor.DeviceActing, replay.ReplayState]:
+      acting, memory = carry
+      acting, rollout = self.act(environment, params, acting)
+      return acting, replay.add(memory, rollout)
 
     if self.config.first_rollouts == 1:
-      return state, actor_state
+      return acting, memory
     return jax.lax.while_loop(
-      lambda carry: (
-        carry[0].replay.added + self.config.num_environments < least
-      ),
+      lambda carry: carry[1].added + self.config.num_environments < least,
       act,
-      (state, actor_state),
+      (acting, memory),
     )
 
   def add_and_draw(
-    self, state: AgentState, rollout: types.Rollout
-  ) -> tuple[AgentState, types.Array]:
+    self,
+    acting: actor.DeviceActing,
+    memory: replay.ReplayState,
+    rollout: types.Rollout,
+  ) -> tuple[actor.DeviceActing, replay.ReplayState, types.Array]:
     """Adds the newest rollout to replay; draws slots [K, B] of batches."""
-    key, draw_key = jax.random.split(state.key)
-    memory = replay.add(state.replay, rollout)
+    key, draw_key = jax.random.split(acting.key)
+    memory = replay.add(memory, rollout)
     slots = self.draw_slots(draw_key, memory.added)
-    return dataclasses.replace(state, replay=memory, key=key), slots
+    return dataclasses.replace(acting, key=key), memory, slots
 
   def draw_slots(self, key: types.Array, added: types.Array) -> types.Array:
     """Draws slots of the K batches after a rollout, by `replay.draw_slots`."""
@@ -381,25 +403,27 @@ class Agent:
     self,
     environment: environment_base.JaxEnvironment,
     rule_params: types.Params,
-    state: AgentState,
-    actor_state: actor.ActorState,
-  ) -> tuple[AgentState, actor.ActorState, types.Logs]:
+    state: DeviceState,
+  ) -> tuple[DeviceState, types.Logs]:
     """Acts for one rollout in JAX-native environments, then updates K times.
 
     A new agent acts for as many rollouts as its first update needs.
 
     Returns:
-      The next states of the agent and its environments, and means to log.
+      The next state of the agent and its environments, and means to log.
     """
-    state, actor_state = self.fill_replay(environment, state, actor_state)
-    state, actor_state, rollout = self.act(environment, state, actor_state)
-    state, slots = self.add_and_draw(state, rollout)
+    params = state.learner.params
+    acting, memory = self.fill_replay(
+      environment, params, state.acting, state.replay
+    )
+    acting, rollout = self.act(environment, params, acting)
+    acting, memory, slots = self.add_and_draw(acting, memory, rollout)
 
     def update(
       learner_state: learner.LearnerState, slots: types.Array
     ) -> tuple[learner.LearnerState, types.Logs]:
-      batch = replay.take(state.replay, slots)
-      batch = self.normalize_rewards(state.rewards, batch)
+      batch = replay.take(memory, slots)
+      batch = self.normalize_rewards(acting.rewards, batch)
       learner_state, update = self.learn(rule_params, learner_state, batch)
       return learner_state, update.logs
 
@@ -408,8 +432,7 @@ class Agent:
     else:
       learner_state, logs = jax.lax.scan(update, state.learner, slots)
       logs = jax.tree.map(lambda x: jnp.mean(x, axis=0), logs)
-    state = dataclasses.replace(state, learner=learner_state)
-    return state, actor_state, logs
+    return AgentState(learner_state, acting, memory), logs
 
   def empty_replay(self) -> replay.ReplayState:
     """Makes the replay of an initial agent."""

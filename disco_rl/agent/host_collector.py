@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
+from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.agent import host_actor
@@ -34,9 +35,40 @@ from disco_rl.agent import host_replay
 from disco_rl.agent import reward_moments
 from disco_rl.environments import base
 
-_State = TypeVar('_State')
+_Learning = TypeVar('_Learning')
 _Acting = TypeVar('_Acting')
 _Batch = TypeVar('_Batch')
+
+# How many trajectories the replay of each agent has: 'start' and 'added', [S].
+Counters = dict[str, types.PyTree]
+
+
+@types.record
+class HostActing(actor.Acting):
+  """What acts in environments on the host, without these.
+
+  Attributes:
+    params: The parameters that act in the next rollout; see `overlap`.
+  """
+
+  params: types.Params
+
+
+# With environments on the host, replay is there, too: only counters are left.
+HostState = agent_lib.AgentState[HostActing, Counters]
+
+
+def init(agent: agent_lib.Agent, key: types.Array) -> HostState:
+  """Makes the initial state of an agent, with nothing in replay."""
+  params_key, key = jax.random.split(key)
+  learner = agent.init_learner(params_key)
+  params = jax.tree.map(jnp.copy, learner.params)
+  zero = jnp.zeros((), jnp.int32)
+  return agent_lib.AgentState(
+    learner,
+    HostActing(**vars(agent.init_acting(key)), params=params),
+    {'start': zero, 'added': zero},
+  )
 
 
 class Programs:
@@ -56,9 +88,7 @@ class Programs:
 class HostCollector:
   """S agents of one kind that act on the host, with a replay for each.
 
-  It is the counterpart of `Agent.act` and `Agent.add_and_draw`. Methods take
-  and return the acting part of the agents' state, the keys and statistics, as
-  an `AgentState` [S] without a learner.
+  It is the counterpart of `Agent.act` and `Agent.add_and_draw`.
 
   Attributes:
     actor: The actor in the environments.
@@ -106,7 +136,7 @@ class HostCollector:
         oldest = self._saved[0]
         replay.delete_unneeded(int(oldest['start'][i]), int(oldest['added'][i]))
 
-  def restore_replays(self, counters: dict[str, np.ndarray]) -> None:
+  def restore_replays(self, counters: Counters) -> None:
     """Restores the replays of a checkpoint with these `counters`, [S].
 
     Raises:
@@ -116,13 +146,11 @@ class HostCollector:
       replay.restore(int(counters['start'][i]), int(counters['added'][i]))
     self._saved = [self.counters]
 
-  def act(
-    self, params: types.Params, acting: agent_lib.AgentState
-  ) -> tuple[agent_lib.AgentState, types.Rollout]:
-    """Acts with theta [S, ...] for a rollout, [S, T or T+1, E, ...]."""
+  def act(self, acting: HostActing) -> tuple[HostActing, types.Rollout]:
+    """Acts for a rollout, [S, T or T+1, E, ...]."""
     keys, act_keys = self._programs.split(acting.key)
     rollout, is_last = self.actor.unroll(
-      params, act_keys, self._agent.config.unroll_length
+      acting.params, act_keys, self._agent.config.unroll_length
     )
     statistics, rewards = self._programs.count(
       acting.episodes, acting.rewards, rollout.reward, is_last
@@ -133,17 +161,17 @@ class HostCollector:
     return acting, rollout
 
   def act_and_sample(
-    self, params: types.Params, acting: agent_lib.AgentState
-  ) -> tuple[agent_lib.AgentState, list[types.Rollout]]:
+    self, acting: HostActing
+  ) -> tuple[HostActing, list[types.Rollout]]:
     """Acts for one rollout, adds it to replay and samples the next batches.
 
     If all agents are new, they act for as many rollouts as their first update
     needs; `fill_replay` does so for one of them. There is a batch
     [S, T or T+1, B, ...] for each of the next K updates.
     """
-    acting = self._act_and_add(params, acting)
+    acting = self._act_and_add(acting)
     while all(x.filled < self._first_trajectories for x in self.replays):
-      acting = self._act_and_add(params, acting)
+      acting = self._act_and_add(acting)
     keys, sample_keys = self._programs.split(acting.key)
     added = np.asarray([x.added - x.start for x in self.replays], np.int32)
     slots = np.asarray(self._programs.draw_slots(sample_keys, added))
@@ -165,25 +193,23 @@ class HostCollector:
     self,
     index: int,
     environment: base.HostEnvironment,
-    params: types.Params,
-    acting: agent_lib.AgentState,
-  ) -> agent_lib.AgentState:
+    acting: HostActing,
+  ) -> HostActing:
     """Acts with one agent until its first update needs one more rollout.
 
     Args:
       index: The index of the agent; without `must_fill` it does not act.
       environment: Its E environments alone.
-      params: The parameters theta that it acts with, [1, ...].
-      acting: The acting part of its state, [1].
+      acting: What acts, [1].
 
     Returns:
-      The acting part of its state afterwards.
+      What acts afterwards.
     """
     alone = copy.copy(self)
     alone.replays = [self.replays[index]]
     alone.actor = self.actor.of_one(index, environment)
     while self.must_fill(index):
-      acting = alone._act_and_add(params, acting)
+      acting = alone._act_and_add(acting)
     self.actor.continue_from(index, alone.actor)
     return acting
 
@@ -193,11 +219,9 @@ class HostCollector:
     config = self._agent.config
     return config.first_rollouts * config.num_environments
 
-  def _act_and_add(
-    self, params: types.Params, acting: agent_lib.AgentState
-  ) -> agent_lib.AgentState:
+  def _act_and_add(self, acting: HostActing) -> HostActing:
     """Acts for one rollout, and adds it to replay."""
-    acting, rollout = self.act(params, acting)
+    acting, rollout = self.act(acting)
     rollout = jax.device_get(rollout)
     for i, replay in enumerate(self.replays):
       replay.add(jax.tree.map(operator.itemgetter(i), rollout))
@@ -218,7 +242,7 @@ class HostCollector:
     ]
 
   @property
-  def counters(self) -> types.PyTree:
+  def counters(self) -> Counters:
     """The counts by which checkpoints restore the replays, each [S]."""
     return {
       'start': np.asarray([x.start for x in self.replays], np.int32),
@@ -239,9 +263,7 @@ class HostCollector:
     """Returns the contents of all replays, [S, ...]."""
     return np.stack([replay.contents() for replay in self.replays])
 
-  def replace_contents(
-    self, rows: np.ndarray, counters: dict[str, np.ndarray]
-  ) -> None:
+  def replace_contents(self, rows: np.ndarray, counters: Counters) -> None:
     """Replaces all replays with the results of `contents` and `counters`."""
     for i, replay in enumerate(self.replays):
       replay.replace_contents(
@@ -290,25 +312,12 @@ def replay_footprint(agent: agent_lib.Agent) -> host_replay.Footprint:
   )
 
 
-def split_acting(
-  agents: agent_lib.AgentState,
-) -> tuple[agent_lib.AgentState, agent_lib.AgentState]:
-  """Divides agents into the part that learns and the part that acts."""
-  nothing: types.PyTree = None
-  return (
-    dataclasses.replace(
-      agents, replay=nothing, episodes=nothing, key=nothing, rewards=nothing
-    ),
-    dataclasses.replace(agents, learner=nothing),
-  )
-
-
-def restart_episodes(agents: agent_lib.AgentState) -> agent_lib.AgentState:
+def restart_episodes(acting: HostActing) -> HostActing:
   """Discards unfinished episodes of environments that cannot be saved."""
   return dataclasses.replace(
-    agents,
-    episodes=episodes.restart(agents.episodes),
-    rewards=agents.rewards and reward_moments.restart(agents.rewards),
+    acting,
+    episodes=episodes.restart(acting.episodes),
+    rewards=acting.rewards and reward_moments.restart(acting.rewards),
   )
 
 
@@ -319,48 +328,46 @@ def copy_params(params: types.Params) -> types.Params:
 
 
 def overlap(
-  learning: _State,
+  learning: _Learning,
   acting: _Acting,
-  params: types.Params,
   num_rollouts: int,
-  copy_params: Callable[[_State], types.Params],
-  collect: Callable[[types.Params, _Acting], tuple[_Acting, _Batch]],
-  learn: Callable[[_State, _Batch], _State],
+  hand_over: Callable[[_Learning, _Acting], _Acting],
+  collect: Callable[[_Acting], tuple[_Acting, _Batch]],
+  learn: Callable[[_Learning, _Batch], _Learning],
   should_stop: Callable[[], bool] = lambda: False,
-) -> tuple[_State, _Acting, types.Params]:
+) -> tuple[_Learning, _Acting]:
   """Alternates collecting and learning; environments step while agents learn.
 
   Every rollout is made with the parameters before learning from the previous
-  rollout, and the first one with the initial parameters. So results depend
+  rollout, and the first one with those that `acting` has. So results depend
   neither on timing nor on how rollouts are divided among calls.
 
   Args:
-    learning: The state that `learn` updates.
-    acting: The state that `collect` updates.
-    params: The parameters for the first rollout: those that an earlier call
-      returned, or copies of the initial parameters.
+    learning: What `learn` updates.
+    acting: What `collect` updates, with the parameters for the first rollout:
+      the result of an earlier call, or copies of the initial parameters.
     num_rollouts: The number of rollouts, at least 1.
-    copy_params: Copies the parameters of the learning state before each of its
-      updates. The copies must not share buffers, which learning donates.
+    hand_over: Gives copies of the parameters that learn to what acts, before
+      each call of `learn`. They must not share buffers, which learning donates.
     collect: Acts for one rollout, and makes the batches of the next updates.
     learn: Makes the updates with these batches.
     should_stop: Called before each further rollout; True ends after the updates
       for which batches have been collected.
 
   Returns:
-    Both states afterwards, and the parameters for the next rollout.
+    Both afterwards; what acts has the parameters for the next rollout.
   """
-  acting, batch = collect(params, acting)
+  acting, batch = collect(acting)
   # Learns in another thread: devices run the programs of one thread in order.
   with futures.ThreadPoolExecutor(1) as learner:
     for _ in range(num_rollouts - 1):
       if should_stop():
         break
-      params = copy_params(learning)
+      acting = hand_over(learning, acting)
       learned = learner.submit(
         lambda *args: jax.block_until_ready(learn(*args)), learning, batch
       )
-      acting, batch = collect(params, acting)
+      acting, batch = collect(acting)
       learning = learned.result()
-  params = copy_params(learning)
-  return learn(learning, batch), acting, params
+  acting = hand_over(learning, acting)
+  return learn(learning, batch), acting

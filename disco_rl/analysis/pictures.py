@@ -191,5 +191,5 @@ def _curve(
   steps, returns = [], []
   for age in recording.lives(subject, rule, updates, _POINTS):
     steps.append(age.environment_steps)
-    returns.append(episodes.mean_return_on_host(age.agents.episodes))
+    returns.append(episodes.mean_return_on_host(age.agents.acting.episodes))
   return np.array(steps), np.stack(returns, axis=-1)

@@ -81,9 +81,9 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
       f'The rule of {workdir}, {one.config.rule}, is hand-designed: it has '
       'no meta-network to analyze. Choose a run with a discovered rule.'
     )
-  state = jax.tree.map(lambda x: jnp.asarray(x[0]), one.train_state.agents)
+  learned = jax.tree.map(lambda x: jnp.asarray(x[0]), one.train_state.learner)
   rule_params = jax.device_put(one.rule.params)
-  return Subject(one.config, rule, rule_params, one.agent, state.learner)
+  return Subject(one.config, rule, rule_params, one.agent, learned)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +130,7 @@ def lives(
     state = trained.init(jax.vmap(jax.random.key)(seeds))
     for update in range(every, max(updates, every) + 1, every):
       state, _ = trained.advance(subject.rule_params, state, every)
-      yield Age(update, agent.environment_steps(update), state.agents)
+      yield Age(update, agent.environment_steps(update), state)
 
 
 def record(subject: Subject, seed: int, length: int) -> scenes.Scene:

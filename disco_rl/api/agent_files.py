@@ -13,6 +13,7 @@ import functools
 import json
 import os
 from typing import Any
+from typing import TypeVar
 import zlib
 
 import jax
@@ -41,7 +42,8 @@ _PROGRAM = 'disco_rl'
 _OF_0_1 = 'description'
 # The key of the training state in the tree, and the path of theta.
 STATE = 'train_state'
-_PARAMS = f"['{STATE}'].agents.learner.params"
+_PARAMS = f"['{STATE}'].learner.params"
+_Array = TypeVar('_Array')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,12 +229,22 @@ def load(
     headers: Mapping[str, npz.Header], note: Mapping[str, object]
   ) -> None:
     check_description(_describe(path, headers, note))
+    headers = _renamed(headers, note)
     _check_same(path, {**_new_arrays(headers, note, like), **headers}, like)
 
   arrays, note = npz.read(path, check)
+  arrays = _renamed(arrays, note)
   check_finite(path, _params_of(arrays))
   arrays = {**_new_arrays(arrays, note, like), **arrays}
   return _describe(path, arrays, note), _rebuild(arrays, like)
+
+
+def _renamed(
+  arrays: Mapping[str, _Array], note: Mapping[str, Any]
+) -> dict[str, _Array]:
+  """Returns arrays by their present names."""
+  version = note.get(_PROGRAM)
+  return {versions.array_name(name, version): x for name, x in arrays.items()}
 
 
 def _new_arrays(
@@ -255,7 +267,7 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
     ArchiveError: The file is damaged, or is not an agent file.
   """
   arrays, note = npz.read(path, functools.partial(_describe, path))
-  return _describe(path, arrays, note), _params_of(arrays)
+  return _describe(path, arrays, note), _params_of(_renamed(arrays, note))
 
 
 def _params_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -200,7 +200,7 @@ def _read(
 
 def _params_of(one: stored.StoredAgent) -> dict[str, Any]:
   """Returns the parameters of an agent of a run, by name."""
-  return checks.leaves(one.train_state.agents.learner.params)
+  return checks.leaves(one.train_state.learner.params)
 
 
 def _make_one(

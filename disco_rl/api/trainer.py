@@ -177,7 +177,7 @@ class Trainer(policy_lib.Acting):
     rule_checks.check_rule(rule.rule, rule.params, self.spec)
     agent = agent_lib.make(self.config, self.spec, rule.rule)
     # Errors about shapes are raised before anything is compiled.
-    jax.eval_shape(agent.init, jax.random.key(0))
+    jax.eval_shape(agent.init_learner, jax.random.key(0))
     self._description = dataclasses.replace(
       agent_files.describe(
         given, preprocessing, rule, seed, self.config, self.spec
@@ -379,7 +379,7 @@ class Trainer(policy_lib.Acting):
     episodes = config_lib.valid('evaluate_episodes', episodes, config_lib.Count)
     if not every:
       return None
-    params = self._get_train_state().agents.learner.params
+    params = self._get_train_state().learner.params
     best = self._best or evaluator_lib.no_best(params)
     return evaluator_lib.Evaluator(
       self._player, self._seeds, every, episodes, best
@@ -445,7 +445,7 @@ class Trainer(policy_lib.Acting):
       ValueError: There is no such agent, or there are several.
     """
     return self._policy(
-      self._get_train_state().agents.learner.params,
+      self._get_train_state().learner.params,
       self._index(seed),
       self._steps,
     )
@@ -550,7 +550,7 @@ class Trainer(policy_lib.Acting):
 
   def take_over(
     self,
-    train_state: training.TrainState,
+    train_state: agent_lib.AgentState,
     updates: int,
     environment_steps: int,
   ) -> None:
@@ -563,9 +563,8 @@ class Trainer(policy_lib.Acting):
       environment_steps: The environment steps that it has made.
     """
     if isinstance(self._environment, base.HostEnvironment):
-      replay = self._train_state.agents.replay
-      agents = dataclasses.replace(train_state.agents, replay=replay)
-      train_state = dataclasses.replace(train_state, agents=agents)
+      replay = self._train_state.replay
+      train_state = dataclasses.replace(train_state, replay=replay)
     self._train_state = self._driver.resume(train_state)
     self.updates, self._steps = updates, environment_steps
     self._memory.reset_core()
@@ -623,13 +622,11 @@ class Trainer(policy_lib.Acting):
 
   def _current_params(self) -> types.Params:
     self._index(None)  # One agent acts.
-    return self._get_train_state().agents.learner.params
+    return self._get_train_state().learner.params
 
-  def _get_train_state(self) -> training.TrainState:
+  def _get_train_state(self) -> agent_lib.AgentState:
     # Programs reuse the buffers of the state, even if they are interrupted.
-    if any(
-      x.is_deleted() for x in jax.tree.leaves(self._train_state.agents.learner)
-    ):
+    if any(x.is_deleted() for x in jax.tree.leaves(self._train_state.learner)):
       raise RuntimeError(
         'The agent was lost when a program was interrupted: make a new '
         'Trainer, or load what was saved last.'

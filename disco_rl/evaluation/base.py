@@ -12,7 +12,6 @@ import jax
 
 from disco_rl import planning
 from disco_rl import types
-from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_replay
 from disco_rl.runtime import compilation
@@ -21,20 +20,6 @@ from disco_rl.runtime import sharding
 
 _CHECKPOINTS = 3  # Two are kept while another is written.
 _Tree = TypeVar('_Tree')
-
-
-@types.record
-class TrainState:
-  """S agents, and the state with which they act.
-
-  Attributes:
-    agents: The agents, with a leading axis S.
-    actors: The actors, with a leading axis S; with environments on the host,
-      the parameters that act in the next rollout, see `host_collector.overlap`.
-  """
-
-  agents: agent_lib.AgentState
-  actors: actor.ActorState | types.Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +33,7 @@ class Outcome:
     failure: The exception of an environment that ended the updates early.
   """
 
-  train_state: TrainState
+  train_state: agent_lib.AgentState
   num_updates: int
   logs: types.Logs
   failure: BaseException | None = None
@@ -174,7 +159,9 @@ class Training(abc.ABC):
   def _schedule(self) -> tuple[float, int]:
     """Returns the runs of `learn` per update, and the actions during one."""
 
-  def compile(self, rule_params: types.Params, train_state: TrainState) -> None:
+  def compile(
+    self, rule_params: types.Params, train_state: agent_lib.AgentState
+  ) -> None:
     """Compiles the program that learns, unless it has been compiled."""
     program, arguments = self._update_call(
       self._replicate(rule_params), train_state
@@ -184,17 +171,19 @@ class Training(abc.ABC):
 
   @abc.abstractmethod
   def _update_call(
-    self, rule_params: types.Params, train_state: TrainState
+    self, rule_params: types.Params, train_state: agent_lib.AgentState
   ) -> compilation.Call:
     """Returns the program that learns, and its arguments or their shapes."""
 
-  def init(self, keys: types.Array) -> TrainState:
+  def init(self, keys: types.Array) -> agent_lib.AgentState:
     """Makes initial agents from PRNG keys [S]."""
     return self._init(self._split(keys), self._replicate(self._task))
 
   def resume(
-    self, train_state: TrainState, environments: types.PyTree | None = None
-  ) -> TrainState:
+    self,
+    train_state: agent_lib.AgentState,
+    environments: types.PyTree | None = None,
+  ) -> agent_lib.AgentState:
     """Takes a state from a checkpoint.
 
     Args:
@@ -220,7 +209,7 @@ class Training(abc.ABC):
     """Saves such replay, before one of `keep` checkpoints."""
     del keep
 
-  def restore_replays(self, train_state: TrainState) -> None:
+  def restore_replays(self, train_state: agent_lib.AgentState) -> None:
     """Restores such replay, as it was when this state was saved."""
     del train_state
 
@@ -229,15 +218,18 @@ class Training(abc.ABC):
     return {}
 
   def from_file(
-    self, train_state: TrainState, replay: types.PyTree
-  ) -> TrainState:
+    self, train_state: agent_lib.AgentState, replay: types.PyTree
+  ) -> agent_lib.AgentState:
     """Takes a state and what `replay_contents` returned with it."""
     del replay
     return self.resume(train_state)
 
   def advance(
-    self, rule_params: types.Params, train_state: TrainState, num_updates: int
-  ) -> tuple[TrainState, types.Logs]:
+    self,
+    rule_params: types.Params,
+    train_state: agent_lib.AgentState,
+    num_updates: int,
+  ) -> tuple[agent_lib.AgentState, types.Logs]:
     """Makes all updates; raises what environments raise. Logs are [S]."""
     advanced = self.attempt(
       rule_params, train_state, num_updates, should_stop=lambda: False
@@ -250,7 +242,7 @@ class Training(abc.ABC):
   def attempt(
     self,
     rule_params: types.Params,
-    train_state: TrainState,
+    train_state: agent_lib.AgentState,
     num_updates: int,
     should_stop: Callable[[], bool],
   ) -> Outcome:
@@ -269,7 +261,9 @@ class Training(abc.ABC):
     """
 
   @abc.abstractmethod
-  def _init_one(self, key: types.Array, task: types.PyTree) -> TrainState:
+  def _init_one(
+    self, key: types.Array, task: types.PyTree
+  ) -> agent_lib.AgentState:
     """Makes the initial state of an agent in `self._to_environment(task)`."""
 
   def _split(self, tree: _Tree) -> _Tree:

@@ -326,7 +326,7 @@ class Evaluation:
   ) -> tuple[EvaluationConfig, base.Training, planning.Needs]:
     """Prepares training with a config; raises if it does not fit."""
     agent = agent_lib.make(config.agent, self._environment.spec, rule)
-    jax.eval_shape(lambda: agent.init(jax.random.key(0)))
+    jax.eval_shape(lambda: agent.init_learner(jax.random.key(0)))
     driver = training.make(agent, self._environment, config.seeds)
     needs = driver.needs(self._rule_params)
     needs.check()
@@ -338,7 +338,7 @@ class Evaluation:
       agent.network, self._environment, config.environment, config.preprocessing
     )
     params = jax.eval_shape(
-      jax.vmap(lambda key: agent.init(key).learner.params), self._keys()
+      jax.vmap(lambda key: agent.init_learner(key).params), self._keys()
     )
     return evaluator_lib.Evaluator(
       player,
@@ -415,7 +415,7 @@ class Evaluation:
       self._environment.close()
 
   def _content(
-    self, train_state: base.TrainState, environment_steps: int
+    self, train_state: agent_lib.AgentState, environment_steps: int
   ) -> dict[str, types.PyTree]:
     """Returns the content of a checkpoint."""
     content: dict[str, types.PyTree] = {
@@ -431,7 +431,7 @@ class Evaluation:
 
   def _resume(
     self, update: int, saved: Mapping[str, types.PyTree]
-  ) -> base.TrainState:
+  ) -> agent_lib.AgentState:
     """Continues from a checkpoint; state that it lacks starts afresh."""
     config, environments = self._config, saved.get('environments')
     if self._evaluator and BEST in saved:
@@ -459,8 +459,11 @@ class Evaluation:
     return jax.vmap(jax.random.key)(seeds)
 
   def _train(
-    self, run: run_lib.Run, train_state: base.TrainState, environment_steps: int
-  ) -> tuple[base.TrainState, int]:
+    self,
+    run: run_lib.Run,
+    train_state: agent_lib.AgentState,
+    environment_steps: int,
+  ) -> tuple[agent_lib.AgentState, int]:
     """Trains to the last update; logs and saves along the way.
 
     Returns:
@@ -515,16 +518,21 @@ class Evaluation:
       for i, row in enumerate(stage.rows)
     ]
 
-  def _success_rates(self, train_state: base.TrainState) -> list[float] | None:
+  def _success_rates(
+    self, train_state: agent_lib.AgentState
+  ) -> list[float] | None:
     """Returns the fraction of recent episodes solved, if it is defined."""
     threshold = normalization.success_threshold(self._config.environment)
     if threshold is None:
       return None
     solved = jax.vmap(episodes.fraction_above, in_axes=(0, None))
-    return np.asarray(solved(train_state.agents.episodes, threshold)).tolist()
+    return np.asarray(solved(train_state.acting.episodes, threshold)).tolist()
 
   def _summary(
-    self, run: run_lib.Run, train_state: base.TrainState, environment_steps: int
+    self,
+    run: run_lib.Run,
+    train_state: agent_lib.AgentState,
+    environment_steps: int,
   ) -> dict[str, object]:
     """Returns the part of the summary about training."""
     config = self._config

@@ -11,9 +11,9 @@ import numpy as np
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import host_collector
 from disco_rl.environments import base as environment_base
 from disco_rl.environments import registry as environment_registry
-from disco_rl.evaluation import base
 from disco_rl.evaluation import evaluator
 from disco_rl.evaluation import runner
 from disco_rl.runtime import checkpointing
@@ -46,7 +46,7 @@ class StoredAgent:
   seed: int
   update: int
   environment_steps: int
-  train_state: base.TrainState
+  train_state: agent_lib.AgentState
 
 
 def read_settings(workdir: files.PathLike) -> Mapping[str, object]:
@@ -120,7 +120,7 @@ def read(
     runner.STEPS: np.zeros((), np.int64),
   }
   if best:
-    params = like[runner.TRAIN_STATE].agents.learner.params
+    params = like[runner.TRAIN_STATE].learner.params
     like[runner.BEST] = evaluator.no_best(params)
   update, tree = checkpointing.read(
     pathlib.Path(workdir) / 'checkpoints',
@@ -141,10 +141,8 @@ def read(
   one = jax.tree.map(lambda x: x[index : index + 1], tree[runner.TRAIN_STATE])
   if found is not None:
     params = jax.tree.map(lambda x: x[index : index + 1], found.params)
-    learner = dataclasses.replace(one.agents.learner, params=params)
-    one = dataclasses.replace(
-      one, agents=dataclasses.replace(one.agents, learner=learner)
-    )
+    learner = dataclasses.replace(one.learner, params=params)
+    one = dataclasses.replace(one, learner=learner)
   return StoredAgent(
     config, rule, agent, spec, config.seed + index, update, steps, one
   )
@@ -154,21 +152,16 @@ def _shapes(
   agent: agent_lib.Agent,
   environment: environment_base.JaxEnvironment | None,
   num_agents: int,
-) -> base.TrainState:
+) -> agent_lib.AgentState:
   """Returns the shapes of S agents in checkpoints.
 
   Without a JAX environment, agents act on the host.
   """
 
-  def init(key: types.Array) -> base.TrainState:
-    agents = agent.init(key)
-    if environment is not None:
-      return base.TrainState(agents, agent.init_actor(key, environment))
-    counts: types.PyTree = dict.fromkeys(
-      ('start', 'added'), np.zeros((), np.int32)
-    )
-    params = agents.learner.params
-    return base.TrainState(dataclasses.replace(agents, replay=counts), params)
+  def init(key: types.Array) -> agent_lib.AgentState:
+    if environment is None:
+      return host_collector.init(agent, key)
+    return agent.init(key, key, environment)
 
   return jax.eval_shape(jax.vmap(init), _key_shapes(num_agents))
 
@@ -199,8 +192,8 @@ def kept_by_forks(settings: Mapping[str, object]) -> tuple[object, ...]:
   chunked = next(config.agent.chunkings())
   agent = agent_lib.make(chunked, spec, rule.rule)
   # Always with replay, whose files have rows of that size.
-  agents = jax.eval_shape(jax.vmap(agent.init), _key_shapes(config.seeds))
-  shapes = agents, _shapes(agent, environment, config.seeds).actors
+  replay = jax.eval_shape(agent.empty_replay)
+  shapes = replay, _shapes(agent, environment, config.seeds)
   described = {
     jax.tree_util.keystr(path): (leaf.shape, str(leaf.dtype))
     for path, leaf in jax.tree.leaves_with_path(shapes)

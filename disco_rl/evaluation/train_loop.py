@@ -40,7 +40,7 @@ class Stage:
 
   update: int
   environment_steps: int
-  train_state: base.TrainState
+  train_state: agent_lib.AgentState
   rows: list[Row]
   is_last: bool
 
@@ -65,7 +65,7 @@ class UpdateRange:
 def train(
   agents: base.Training,
   rule_params: types.Params,
-  train_state: base.TrainState,
+  train_state: agent_lib.AgentState,
   updates: UpdateRange,
   on_stage: Callable[[Stage], None],
   should_stop: Callable[[], bool],
@@ -132,9 +132,9 @@ def train(
       bar.advance(new_steps, **{'return': mean_return})
 
 
-def returns(train_state: base.TrainState) -> list[float]:
+def returns(train_state: agent_lib.AgentState) -> list[float]:
   """Returns the mean return of the last episodes of each agent."""
-  return episodes.mean_return_on_host(train_state.agents.episodes).tolist()
+  return episodes.mean_return_on_host(train_state.acting.episodes).tolist()
 
 
 def _evaluate(
@@ -142,13 +142,13 @@ def _evaluate(
   agent: agent_lib.Agent,
   update: int,
   environment_steps: int,
-  train_state: base.TrainState,
+  train_state: agent_lib.AgentState,
   rows: list[Row],
 ) -> None:
   """Adds the results of an evaluation to the rows; NaN if none is due."""
   means = np.full(len(rows), np.nan)
   if evaluator.is_due(agent, update):
-    params = train_state.agents.learner.params
+    params = train_state.learner.params
     means = evaluator.evaluate(params, environment_steps)
   for row, mean in zip(rows, means.tolist()):
     row['evaluation_return'] = mean
@@ -162,10 +162,11 @@ def report_rounding(unit: str, asked: int, made: int) -> None:
     )
 
 
-def likely_causes(train_state: base.TrainState) -> str:
+def likely_causes(train_state: agent_lib.AgentState) -> str:
   """Names what may have made metrics infinite or NaN, for an error message."""
-  if isinstance(train_state.actors, actor.ActorState):
-    leaves = jax.tree.leaves(jax.device_get(train_state.actors.observation))
+  if isinstance(train_state.acting, actor.DeviceActing):
+    observation = train_state.acting.actor.observation
+    leaves = jax.tree.leaves(jax.device_get(observation))
     largest = max(float(np.max(np.abs(x), initial=0)) for x in leaves)
     if not largest <= data_checks.LARGEST_OBSERVATION:
       return (
@@ -179,7 +180,7 @@ def likely_causes(train_state: base.TrainState) -> str:
 
 
 def _rows(update: int, environment_steps: int, done: base.Outcome) -> list[Row]:
-  finished = episodes.finished_on_host(done.train_state.agents.episodes)
+  finished = episodes.finished_on_host(done.train_state.acting.episodes)
   logs = jax.device_get(done.logs)
   return [
     {

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
-from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
 from disco_rl.agent import host_replay
@@ -29,7 +28,6 @@ from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
-TrainState = training_base.TrainState
 _Tree = TypeVar('_Tree')
 _Result = TypeVar('_Result')
 
@@ -61,7 +59,7 @@ class DeviceTraining(training_base.Training):
   def attempt(
     self,
     rule_params: types.Params,
-    train_state: TrainState,
+    train_state: agent_lib.DeviceState,
     num_updates: int,
     should_stop: Callable[[], bool],
   ) -> training_base.Outcome:
@@ -97,7 +95,7 @@ class DeviceTraining(training_base.Training):
     return training_base.Outcome(train_state, updates, logs)
 
   def _update_call(
-    self, rule_params: types.Params, train_state: TrainState
+    self, rule_params: types.Params, train_state: agent_lib.DeviceState
   ) -> compilation.Call:
     sums = self._zeros(rule_params, train_state)
     return self._advance, (
@@ -114,7 +112,7 @@ class DeviceTraining(training_base.Training):
     return 1 / self.agent.config.updates_per_rollout, 0
 
   def _zeros(
-    self, rule_params: types.Params, train_state: TrainState
+    self, rule_params: types.Params, train_state: agent_lib.DeviceState
   ) -> types.Logs:
     """Makes zeros in the shapes of logs [S], on the host."""
     if self._logs_of_one is None:
@@ -124,48 +122,45 @@ class DeviceTraining(training_base.Training):
       _, self._logs_of_one = jax.eval_shape(
         self._step, rule_params, one, self._task
       )
-    number = len(train_state.agents.episodes.finished)
+    number = len(train_state.acting.episodes.finished)
     return jax.tree.map(
       lambda x: np.zeros((number, *x.shape), x.dtype), self._logs_of_one
     )
 
-  def _init_one(self, key: types.Array, task: types.PyTree) -> TrainState:
+  def _init_one(
+    self, key: types.Array, task: types.PyTree
+  ) -> agent_lib.DeviceState:
     agent_key, environment_key = jax.random.split(key)
-    environment = self._to_environment(task)
-    return TrainState(
-      agents=self.agent.init(agent_key),
-      actors=self.agent.init_actor(environment_key, environment),
+    return self.agent.init(
+      agent_key, environment_key, self._to_environment(task)
     )
 
   def _step_one(
-    self, rule_params: types.Params, train_state: TrainState, task: types.PyTree
-  ) -> tuple[TrainState, types.Logs]:
+    self,
+    rule_params: types.Params,
+    train_state: agent_lib.DeviceState,
+    task: types.PyTree,
+  ) -> tuple[agent_lib.DeviceState, types.Logs]:
     """Makes one rollout of one agent, and the updates that follow."""
-    assert isinstance(train_state.actors, actor.ActorState)
-    agents, actors, logs = self.agent.train_step(
-      self._to_environment(task),
-      rule_params,
-      train_state.agents,
-      train_state.actors,
-    )
-    return TrainState(agents=agents, actors=actors), logs
+    environment = self._to_environment(task)
+    return self.agent.train_step(environment, rule_params, train_state)
 
   def _advance_all(
     self,
     rule_params: types.Params,
-    train_state: TrainState,
+    train_state: agent_lib.DeviceState,
     sums: types.Logs,
     task: types.PyTree,
     num_rollouts: types.Array,
-  ) -> tuple[TrainState, types.Logs]:
+  ) -> tuple[agent_lib.DeviceState, types.Logs]:
     """Makes rollouts of all agents, and the updates that follow.
 
     This is the compiled program. `sums` are those of logs [S] so far.
     """
 
     def body(
-      _: types.Array, carry: tuple[TrainState, types.Logs]
-    ) -> tuple[TrainState, types.Logs]:
+      _: types.Array, carry: tuple[agent_lib.DeviceState, types.Logs]
+    ) -> tuple[agent_lib.DeviceState, types.Logs]:
       train_state, sums = carry
       train_state, logs = self._step(rule_params, train_state, task)
       return train_state, jax.tree.map(jnp.add, sums, logs)
@@ -204,7 +199,7 @@ class HostTraining(training_base.Training):
     """Implements `base.Training.begin_episodes`."""
     _ = self.collector
 
-  def init(self, keys: types.Array) -> TrainState:
+  def init(self, keys: types.Array) -> host_collector.HostState:
     """Implements `base.Training.init`; replay is the collector's.
 
     Replay, episodes and core states of earlier agents are discarded. Random
@@ -213,7 +208,9 @@ class HostTraining(training_base.Training):
     if self.collector.has_replay:
       self.collector.empty_replays()
       self._must_restart = True
-    return self._with_counters(super().init(keys))
+    return dataclasses.replace(
+      super().init(keys), replay=self.collector.counters
+    )
 
   def open_replays(self, directory: pathlib.Path) -> None:
     """Implements `base.Training.open_replays`; a directory for each agent."""
@@ -225,19 +222,19 @@ class HostTraining(training_base.Training):
     """Implements `base.Training.save_replays`."""
     self.collector.save_replays(keep)
 
-  def restore_replays(self, train_state: TrainState) -> None:
+  def restore_replays(self, train_state: host_collector.HostState) -> None:
     """Implements `base.Training.restore_replays`."""
-    self.collector.restore_replays(jax.device_get(train_state.agents.replay))
+    self.collector.restore_replays(jax.device_get(train_state.replay))
 
   def replay_contents(self) -> types.PyTree:
     """Implements `base.Training.replay_contents`."""
     return self.collector.contents()
 
   def from_file(
-    self, train_state: TrainState, replay: types.PyTree
-  ) -> TrainState:
+    self, train_state: host_collector.HostState, replay: types.PyTree
+  ) -> host_collector.HostState:
     """Implements `base.Training.from_file`."""
-    counters = jax.device_get(train_state.agents.replay)
+    counters = jax.device_get(train_state.replay)
     self.collector.replace_contents(np.asarray(replay), counters)
     self._must_restart = True
     return self.resume(train_state)
@@ -247,39 +244,46 @@ class HostTraining(training_base.Training):
     return None if self._must_restart else self.collector.actor.save()
 
   def resume(
-    self, train_state: TrainState, environments: types.PyTree | None = None
-  ) -> TrainState:
+    self,
+    train_state: host_collector.HostState,
+    environments: types.PyTree | None = None,
+  ) -> host_collector.HostState:
     """Implements `base.Training.resume`; episodes not saved begin again."""
     if environments is not None:
       self.collector.actor.restore(environments)
       self._must_restart = False
       return train_state
-    return dataclasses.replace(
-      train_state, agents=host_collector.restart_episodes(train_state.agents)
-    )
+    acting = host_collector.restart_episodes(train_state.acting)
+    return dataclasses.replace(train_state, acting=acting)
 
   def attempt(
     self,
     rule_params: types.Params,
-    train_state: TrainState,
+    train_state: host_collector.HostState,
     num_updates: int,
     should_stop: Callable[[], bool],
   ) -> training_base.Outcome:
     """Implements `base.Training.attempt` by a loop on the host."""
     rollouts = self.agent.config.rollouts(num_updates)
     rule_params = self._replicate(rule_params)
-    learning, acting = host_collector.split_acting(train_state.agents)
-    complete = _Complete(learning.learner, acting, train_state.actors)
+    complete = _Complete(train_state.learner, train_state.acting)
+
+    def hand_over(
+      learners: learner.LearnerState, acting: host_collector.HostActing
+    ) -> host_collector.HostActing:
+      params = host_collector.copy_params(learners.params)
+      complete.acting = dataclasses.replace(acting, params=params)
+      return complete.acting
 
     def collect(
-      params: types.Params, acting: agent_lib.AgentState
-    ) -> tuple[agent_lib.AgentState, list[types.Rollout]]:
+      acting: host_collector.HostActing,
+    ) -> tuple[host_collector.HostActing, list[types.Rollout]]:
       try:
         if self._must_restart:
           self.collector.actor.restart()
           acting = host_collector.restart_episodes(acting)
           self._must_restart = False
-        complete.acting, batches = self.collector.act_and_sample(params, acting)
+        complete.acting, batches = self.collector.act_and_sample(acting)
       except BaseException as error:
         complete.failure = error
         raise
@@ -295,17 +299,12 @@ class HostTraining(training_base.Training):
         complete.logs.append(logs)
       return complete.learners
 
-    def copy_params(learners: learner.LearnerState) -> types.Params:
-      complete.params = host_collector.copy_params(learners.params)
-      return complete.params
-
     try:
       host_collector.overlap(
         complete.learners,
         complete.acting,
-        complete.params,
         rollouts,
-        copy_params,
+        hand_over,
         collect,
         learn,
         should_stop,
@@ -318,10 +317,11 @@ class HostTraining(training_base.Training):
 
   def _outcome(self, complete: '_Complete') -> training_base.Outcome:
     """Makes the outcome of an attempt."""
-    agents = dataclasses.replace(complete.acting, learner=complete.learners)
     number = len(complete.logs)
     return training_base.Outcome(
-      self._with_counters(TrainState(agents, complete.params)),
+      agent_lib.AgentState(
+        complete.learners, complete.acting, self.collector.counters
+      ),
       number,
       jax.tree.map(lambda *x: sum(x) / number, *complete.logs)
       if number
@@ -330,13 +330,13 @@ class HostTraining(training_base.Training):
     )
 
   def _update_call(
-    self, rule_params: types.Params, train_state: TrainState
+    self, rule_params: types.Params, train_state: host_collector.HostState
   ) -> compilation.Call:
     batches = host_collector.rollout_shapes(
       self.agent, self._num_agents, self.agent.config.batch_size
     )
     batches = sharding.shapes(batches, self._mesh, sharding.SPLIT)
-    return self._learn, (rule_params, train_state.agents.learner, batches)
+    return self._learn, (rule_params, train_state.learner, batches)
 
   def _schedule(self) -> tuple[float, int]:
     return 1, self._num_agents * self.agent.config.actions_per_update
@@ -352,18 +352,11 @@ class HostTraining(training_base.Training):
     size = memory.device_bytes
     return size(learners.params) + waiting * size(batches)
 
-  def _init_one(self, key: types.Array, task: types.PyTree) -> TrainState:
+  def _init_one(
+    self, key: types.Array, task: types.PyTree
+  ) -> host_collector.HostState:
     del task
-    nothing: types.PyTree = None
-    agents = dataclasses.replace(self.agent.init(key), replay=nothing)
-    return TrainState(agents, jax.tree.map(jnp.copy, agents.learner.params))
-
-  def _with_counters(self, train_state: TrainState) -> TrainState:
-    """Adds the counts of replay, for checkpoints."""
-    agents = dataclasses.replace(
-      train_state.agents, replay=self.collector.counters
-    )
-    return dataclasses.replace(train_state, agents=agents)
+    return host_collector.init(self.agent, key)
 
   def _learn_all(
     self,
@@ -384,11 +377,10 @@ class HostTraining(training_base.Training):
 
 @dataclasses.dataclass
 class _Complete:
-  """Progress of an attempt: the state after the last update and rollout."""
+  """Progress of an attempt: what there is after the last update and rollout."""
 
   learners: learner.LearnerState
-  acting: agent_lib.AgentState
-  params: types.PyTree  # The parameters that act in the next rollout.
+  acting: host_collector.HostActing
   logs: list[types.Logs] = dataclasses.field(default_factory=list)
   failure: BaseException | None = None
 

@@ -67,9 +67,9 @@ class BootstrappedGradient(estimator_lib.DeviceEstimator):
   def __call__(
     self,
     rule_params: types.Params,
-    member: inner_loop_lib.Member,
+    member: inner_loop_lib.DeviceMember,
     environment: base.JaxEnvironment,
-  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[types.Params, inner_loop_lib.DeviceMember, types.Logs]:
     """Runs the window and the later updates, and sweeps through the window.
 
     Implements `DeviceEstimator.__call__`. The member goes on from the later

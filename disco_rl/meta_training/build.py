@@ -28,6 +28,7 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
 from disco_rl.meta_training import registry as estimator_registry
+from disco_rl.meta_training import resets
 from disco_rl.meta_training import variation
 from disco_rl.runtime import sharding
 from disco_rl.update_rules import disco
@@ -146,18 +147,18 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> object:
   ) -> types.PyTree:
     inner_loop = make_inner_loop(config, rule, spec)
     problem = inner_problem.AgentProblem(inner_loop, config.loss)
-    member = population.initial_member(
-      config.estimator_config.on_device(problem),
-      inner_loop,
-      config.variation,
-      jax.random.key(0),
-      own,
+    estimator = config.estimator_config.on_device(problem)
+    one = population.initial_member(
+      estimator, inner_loop, config.variation, jax.random.key(0), own
     )
-    return (
-      member.begin(params),
-      inner_loop.agent.empty_replay(),
-      optimizer.init(params),
+    # Always with replay, whose files have rows of that size.
+    members = resets.complete(
+      inner_loop.agent.empty_replay,
+      optimizer,
+      params,
+      jax.tree.map(lambda x: x[None], one),
     )
+    return estimator.begin(members, params)
 
   shapes = {}
   for name, specimen in _specimens(config).items():

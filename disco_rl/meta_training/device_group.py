@@ -1,6 +1,7 @@
 """Groups of members in environments on the device."""
 
 from collections.abc import Sequence
+import dataclasses
 import functools
 
 import jax
@@ -134,7 +135,7 @@ class DeviceGroup(population.Group):
     """Makes the meta-step of all members; the compiled program of `step`."""
 
     def step(
-      member: inner_loop_lib.Member,
+      member: inner_loop_lib.DeviceMember,
       environment: base.JaxEnvironment,
       counts: types.Array,
     ) -> meta_update.MetaUpdates:
@@ -143,9 +144,17 @@ class DeviceGroup(population.Group):
         functools.partial(fill_replay, environment), member
       )
       gradient, member, logs = self.estimator(rule_params, member, environment)
-      return meta_update.member_update(
-        self.config.optimizer, rule_params, member, gradient, logs, counts
+      updates, opt_state, logs = meta_update.member_update(
+        self.config.optimizer,
+        rule_params,
+        member.meta_opt_state,
+        gradient,
+        logs,
+        member.acting.episodes,
+        counts,
       )
+      member = dataclasses.replace(member, meta_opt_state=opt_state)
+      return updates, member, logs
 
     return meta_update.sum_over_members(
       self.config.chunk, rule_params, step, members, environments, counts

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import dataclasses
 from typing import ClassVar
 from typing import NamedTuple
+from typing import TypeVar
 
 from disco_rl import config as config_lib
 from disco_rl import types
@@ -27,6 +28,7 @@ from disco_rl.meta_training import outer_loss
 # Gradients of the outer loss with respect to the differentiable leaves of a
 # learner state, and with respect to eta in the updates after that state.
 Cotangents = tuple[types.PyTree, types.Params]
+Learning = TypeVar('Learning', bound=inner_loop_lib.Learning)
 
 
 class Steps(NamedTuple):
@@ -56,11 +58,18 @@ class Estimator(abc.ABC):
 
   def initial_member(
     self,
-    make: Callable[[types.Array], inner_loop_lib.Member],
+    make: Callable[[types.Array], inner_loop_lib.Newborn],
     key: types.Array,
-  ) -> inner_loop_lib.Member:
+  ) -> inner_loop_lib.Newborn:
     """Makes a member from a key; `make` makes one with a single agent."""
     return make(key)
+
+  def begin(
+    self, members: inner_loop_lib.Member, rule_params: types.Params
+  ) -> inner_loop_lib.Member:
+    """Adds what else the estimator keeps, to initial members [n, ...]."""
+    del rule_params
+    return members
 
 
 class DeviceEstimator(Estimator):
@@ -68,9 +77,11 @@ class DeviceEstimator(Estimator):
 
   def for_each_agent(
     self,
-    function: Callable[[inner_loop_lib.Member], inner_loop_lib.Member],
-    member: inner_loop_lib.Member,
-  ) -> inner_loop_lib.Member:
+    function: Callable[
+      [inner_loop_lib.DeviceMember], inner_loop_lib.DeviceMember
+    ],
+    member: inner_loop_lib.DeviceMember,
+  ) -> inner_loop_lib.DeviceMember:
     """Applies a function of a single agent, with its environments."""
     return function(member)
 
@@ -78,9 +89,9 @@ class DeviceEstimator(Estimator):
   def __call__(
     self,
     rule_params: types.Params,
-    member: inner_loop_lib.Member,
+    member: inner_loop_lib.DeviceMember,
     environment: base.JaxEnvironment,
-  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[types.Params, inner_loop_lib.DeviceMember, types.Logs]:
     """Makes the member's N updates, and estimates the meta-gradient.
 
     Args:
@@ -105,18 +116,19 @@ class HostEstimator(Estimator):
   def outer_gradient(
     self,
     rule_params: types.Params,
-    member: inner_loop_lib.Member,
+    learning: Learning,
     validation: types.Rollout,
-  ) -> tuple[Cotangents, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[Cotangents, Learning, types.Logs]:
     """Differentiates the outer loss with respect to the last learner state.
 
     Args:
       rule_params: eta.
-      member: The member after its N updates.
+      learning: The member, or what learns of it, after its N updates.
       validation: The validation trajectories, made with the last parameters.
 
     Returns:
-      The cotangents of that state, the member, and scalars to log.
+      The cotangents of that state, `learning` with the next meta-value
+      function, and scalars to log.
     """
 
   @abc.abstractmethod

@@ -67,9 +67,9 @@ class EvolutionStrategies(estimator_lib.DeviceEstimator):
   def __call__(
     self,
     rule_params: types.Params,
-    member: inner_loop_lib.Member,
+    member: inner_loop_lib.DeviceMember,
     environment: base.JaxEnvironment,
-  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[types.Params, inner_loop_lib.DeviceMember, types.Logs]:
     """Evaluates perturbed rules, then makes updates with the unperturbed one.
 
     Implements `DeviceEstimator.__call__`.

@@ -117,7 +117,7 @@ class HeldOut:
       train_state, _ = agents.advance(
         rule_params, train_state, self.config.updates
       )
-      returns[name] = episodes.mean_return_on_host(train_state.agents.episodes)
+      returns[name] = episodes.mean_return_on_host(train_state.acting.episodes)
     return returns
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from disco_rl import types
-from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import episodes as episodes_lib
 from disco_rl.agent import host_collector
 from disco_rl.environments import base
 from disco_rl.environments.host import joined
@@ -28,6 +28,11 @@ from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 
 _add = jax.jit(optax.tree.add)  # Sums of updates, [devices, ...].
+
+
+HostMember = inner_loop_lib.Member[
+  host_collector.HostActing, host_collector.Counters
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +100,10 @@ class HostGroup(population.Group):
         is first used, and when a run resumes without their states.
       estimator: Computes the meta-gradient from the trajectory of updates.
     """
-    super().__init__(config, estimator, empty_replay=lambda: None)
+    # Of each member; the collectors have the replay itself.
+    zero = np.zeros((), np.int32)
+    counters = {'start': zero, 'added': zero}
+    super().__init__(config, estimator, empty_replay=lambda: counters)
     self._make_environments = make_environments
     rule, members = sharding.REPLICATED, sharding.SPLIT
     specs: types.PyTree = (members, sharding.SPLIT_BATCH, members)
@@ -114,7 +122,7 @@ class HostGroup(population.Group):
       self._backward_all, (rule, members, segment), donate_argnums=1
     )
     self._meta_update = self.programs.make(
-      self._meta_update_all, (rule, *(4 * (members,))), donate_argnums=1
+      self._meta_update_all, (rule, *(5 * (members,))), donate_argnums=1
     )
 
   @functools.cached_property
@@ -147,7 +155,7 @@ class HostGroup(population.Group):
 
   def restore_replays(self, members: inner_loop_lib.Member) -> None:
     """Implements `population.Group.restore_replays`."""
-    counters = self._from_checkpoint(members.agent.replay)
+    counters = self._from_checkpoint(members.replay)
     for micro in self._micro_batches:
       micro.collector.restore_replays(offloading.take(counters, micro.own))
 
@@ -161,7 +169,9 @@ class HostGroup(population.Group):
     for micro in self._micro_batches:
       initial = self._initial(self.config.split(keys[micro.members]), None)
       members = self._own(self._complete(rule_params, initial))
-      parts.append(members.replace_agent(replay=micro.collector.counters))
+      parts.append(
+        dataclasses.replace(members, replay=micro.collector.counters)
+      )
     return offloading.collect(
       parts, [micro.own for micro in self._micro_batches]
     )
@@ -209,8 +219,8 @@ class HostGroup(population.Group):
     for micro in self._micro_batches:
       micro.environment.replace([made[i] for i in micro.own])
       micro.collector.actor.restart()
-    agents = host_collector.restart_episodes(members.agent)
-    return self._from_checkpoint(dataclasses.replace(members, agent=agents))
+    acting = host_collector.restart_episodes(members.acting)
+    return self._from_checkpoint(dataclasses.replace(members, acting=acting))
 
   def _from_checkpoint(self, tree: types.PyTree) -> types.PyTree:
     """Returns this process's part; the inverse of `to_checkpoint`."""
@@ -223,10 +233,7 @@ class HostGroup(population.Group):
     n = self.config.num_members
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n))
     initial = self._initial.shapes(keys, None)
-    counters = jax.ShapeDtypeStruct((n,), np.int32)
-    return self._complete.shapes(rule_params, initial).replace_agent(
-      replay={'start': counters, 'added': counters}
-    )
+    return self._complete.shapes(rule_params, initial)
 
   def to_checkpoint(
     self, members: inner_loop_lib.Member
@@ -278,10 +285,9 @@ class HostGroup(population.Group):
         inner_loop.agent, self.members_at_once, size
       )
     )
-    learning, acting = host_collector.split_acting(members.agent)
-    nothing: types.PyTree = None
-    members = dataclasses.replace(members, agent=learning, actor=nothing)
-    learn = (rule_params, members, rollouts(inner_loop.agent.config.batch_size))
+    learning = inner_loop_lib.Learning(members.learner, members.meta_value)
+    batches = rollouts(inner_loop.agent.config.batch_size)
+    learn = (rule_params, learning, batches)
     _, update, logs = self._learn.shapes(*learn)
     update = dataclasses.replace(
       shapes(update),
@@ -292,7 +298,7 @@ class HostGroup(population.Group):
     config = inner_loop.config
     rollout = rollouts(inner_loop.agent.config.num_environments)
     validation = inner_loop.validation_rollouts * (rollout,)
-    outer_loss = (rule_params, members, validation)
+    outer_loss = (rule_params, learning, validation)
     cotangents, _, outer_logs = shapes(self._outer_loss.shapes(*outer_loss))
     segment = tuple(
       offloading.kept(config, i, update) for i in range(config.save_every)
@@ -304,9 +310,14 @@ class HostGroup(population.Group):
       outer_logs,
       config.inner_updates // config.save_every * (sweep_logs,),
     )
-    members = members.replace_agent(episodes=acting.episodes)
-    counts = shapes(jax.ShapeDtypeStruct((self.members_at_once,), bool))
-    update_rule = (rule_params, members, cotangents[1], all_logs, counts)
+    update_rule = (
+      rule_params,
+      members.meta_opt_state,
+      cotangents[1],
+      all_logs,
+      members.acting.episodes,
+      shapes(jax.ShapeDtypeStruct((self.members_at_once,), bool)),
+    )
     return {
       'backward': (self._backward, backward),
       'learn': (self._learn, learn),
@@ -316,17 +327,18 @@ class HostGroup(population.Group):
 
   def additional_bytes(self, calls: population.Calls) -> dict[str, int]:
     """Counts kept updates and validation trajectories."""
-    _, (_, members, validation) = calls['outer_loss']
+    _, (_, learning, validation) = calls['outer_loss']
     _, (_, _, segment) = calls['backward']
     size, config = memory.device_bytes, self.config.inner_loop.config
     updates = offloading.device_bytes(config, segment)
     return {
       # A copy of the parameters acts for the next batch.
       'learn': updates * (config.inner_updates - 1) // config.inner_updates
-      + size(members.agent.learner.params),
+      + size(learning.learner.params),
       'outer_loss': updates,
-      'backward': max(0, updates - size(segment)) + size((members, validation)),
-      'meta_update': size(validation),
+      'backward': max(0, updates - size(segment))
+      + size((learning, validation)),
+      'meta_update': size((learning, validation)),
     }
 
   def waiting_bytes(self, calls: population.Calls) -> int:
@@ -339,10 +351,11 @@ class HostGroup(population.Group):
   ) -> tuple[int, int]:
     """Counts members, replay and offloaded updates."""
     inner_loop, num_own = self.config.inner_loop, len(self.config.own_members)
-    _, (_, members, *_) = calls['meta_update']
+    _, (_, learning, _) = calls['outer_loss']
+    _, (_, opt_state, _, _, statistics, _) = calls['meta_update']
     # With the parameters that act in the next rollout.
-    size = memory.tree_bytes((members, members.agent.learner.params))
-    member = size // self.members_at_once
+    members = (learning, learning.learner.params, opt_state, statistics)
+    member = memory.tree_bytes(members) // self.members_at_once
     replay = host_collector.replay_footprint(inner_loop.agent)
     host = num_own * (member + replay.memory)
     if not self.config.is_in_all_processes:
@@ -390,8 +403,7 @@ class HostGroup(population.Group):
         micro.collector.reset(i, micro.environment.reset_one(i))
       before = offloading.take(members, micro.own)
       fresh = dataclasses.replace(
-        self._own(initial).replace_agent(replay=micro.collector.counters),
-        meta_opt_state=before.meta_opt_state,
+        before, **vars(self._own(initial)), replay=micro.collector.counters
       )
       members = offloading.put(
         members, micro.own[own], offloading.take(fresh, own)
@@ -402,46 +414,49 @@ class HostGroup(population.Group):
     self,
     micro: MicroBatch,
     rule_params: types.Params,
-    members: inner_loop_lib.Member,
-  ) -> meta_update.MetaUpdates:
+    members: HostMember,
+  ) -> tuple[types.Params, HostMember, types.Logs]:
     """Makes the meta-step of the members of a micro-batch."""
-    inner_loop = self.config.inner_loop
+    inner_loop, config = self.config.inner_loop, self.config
     store = offloading.TrajectoryStore(inner_loop.config)
-    members, acting, next_params, inner_logs = self._make_updates(
+    learning, acting, inner_logs = self._make_updates(
       micro, rule_params, members, store
     )
-    validation = []
-    params = self.config.own_part(members.agent.learner.params)
+    # Unlike rollouts to learn from, with the last parameters.
+    params = config.own_part(learning.learner.params)
+    validating, validation = dataclasses.replace(acting, params=params), []
     for _ in range(inner_loop.validation_rollouts):
-      acting, rollout = micro.collector.act(params, acting)
-      validation.append(self.config.join_parts(rollout))
-    members, gradients, outer_logs = self._differentiate(
-      rule_params, members, store, validation
+      validating, rollout = micro.collector.act(validating)
+      validation.append(config.join_parts(rollout))
+    acting = dataclasses.replace(validating, params=acting.params)
+    learning, gradients, outer_logs = self._differentiate(
+      rule_params, learning, store, validation
     )
-    updates, members, logs = self._meta_update(
+    updates, opt_state, logs = self._meta_update(
       rule_params,
-      members.replace_agent(episodes=self.config.join_parts(acting.episodes)),
+      config.join_parts(members.meta_opt_state),
       gradients,
       (inner_logs, *outer_logs),
-      self.config.split(self.config.counts[micro.members]),
+      config.join_parts(acting.episodes),
+      config.split(config.counts[micro.members]),
     )
-    # The program donated the old statistics and returned new ones.
-    members = self._own(
-      dataclasses.replace(members, actor=next_params)
-    ).replace_agent(key=acting.key, replay=micro.collector.counters)
+    members = inner_loop_lib.Member(
+      **vars(self._own(learning)),
+      acting=offloading.offloaded(acting),
+      replay=micro.collector.counters,
+      meta_opt_state=self._own(opt_state),
+    )
     return updates, members, logs
 
   def _make_updates(
     self,
     micro: MicroBatch,
     rule_params: types.Params,
-    members: inner_loop_lib.Member,
+    members: HostMember,
     store: offloading.TrajectoryStore,
-  ) -> tuple[
-    inner_loop_lib.Member, agent_lib.AgentState, types.Params, types.PyTree
-  ]:
-    """Makes the N updates; also returns what acts, its parameters, and logs."""
-    learning, acting = host_collector.split_acting(members.agent)
+  ) -> tuple[inner_loop_lib.Learning, host_collector.HostActing, types.PyTree]:
+    """Makes the N updates; returns what learns, what acts, and logs."""
+    config, acting = self.config, members.acting
     # Usually none, and the copies of states would take time in each meta-step.
     for i in filter(micro.collector.must_fill, range(len(micro.own))):
       one = np.array([i])
@@ -449,88 +464,84 @@ class HostGroup(population.Group):
         acting,
         one,
         micro.collector.fill_replay(
-          i,
-          micro.environment.of_one(i),
-          offloading.take(members.actor, one),
-          offloading.take(acting, one),
+          i, micro.environment.of_one(i), offloading.take(acting, one)
         ),
       )
-    nothing: types.PyTree = None
-    learners = dataclasses.replace(members, agent=learning, actor=nothing)
     all_logs: list[types.Logs] = []
 
-    def copy_params(members: inner_loop_lib.Member) -> types.Params:
-      return host_collector.copy_params(members.agent.learner.params)
+    def hand_over(
+      learning: inner_loop_lib.Learning, acting: host_collector.HostActing
+    ) -> host_collector.HostActing:
+      params = host_collector.copy_params(learning.learner.params)
+      return dataclasses.replace(acting, params=config.own_part(params))
 
     def collect(
-      params: types.Params, acting: agent_lib.AgentState
-    ) -> tuple[agent_lib.AgentState, types.Rollout]:
-      acting, (batch,) = micro.collector.act_and_sample(
-        self.config.own_part(params), acting
-      )
-      return acting, self.config.join_parts(batch)
+      acting: host_collector.HostActing,
+    ) -> tuple[host_collector.HostActing, types.Rollout]:
+      acting, (batch,) = micro.collector.act_and_sample(acting)
+      return acting, config.join_parts(batch)
 
     def learn(
-      members: inner_loop_lib.Member, batch: types.Rollout
-    ) -> inner_loop_lib.Member:
-      members, update, logs = self._learn(rule_params, members, batch)
+      learning: inner_loop_lib.Learning, batch: types.Rollout
+    ) -> inner_loop_lib.Learning:
+      learning, update, logs = self._learn(rule_params, learning, batch)
       store.add(update)
       all_logs.append(logs)
-      return members
+      return learning
 
-    number = self.config.inner_loop.config.inner_updates
-    members, acting, params = host_collector.overlap(
-      self.config.join_parts(learners),
-      acting,
-      self.config.join_parts(members.actor),
-      number,
-      copy_params,
+    learning = inner_loop_lib.Learning(members.learner, members.meta_value)
+    params = config.own_part(config.join_parts(acting.params))
+    learning, acting = host_collector.overlap(
+      config.join_parts(learning),
+      dataclasses.replace(acting, params=params),
+      config.inner_loop.config.inner_updates,
+      hand_over,
       collect,
       learn,
     )
-    return members, acting, params, tuple(all_logs)
+    return learning, acting, tuple(all_logs)
 
   def _differentiate(
     self,
     rule_params: types.Params,
-    members: inner_loop_lib.Member,
+    learning: inner_loop_lib.Learning,
     store: offloading.TrajectoryStore,
     validation: Sequence[types.Rollout],
-  ) -> tuple[inner_loop_lib.Member, types.Params, types.PyTree]:
+  ) -> tuple[inner_loop_lib.Learning, types.Params, types.PyTree]:
     """Computes meta-gradients of a micro-batch, and empties the store."""
-    cotangents, members, outer_logs = self._outer_loss(
-      rule_params, members, tuple(validation)
+    cotangents, learning, outer_logs = self._outer_loss(
+      rule_params, learning, tuple(validation)
     )
     sweep_logs = []
     for segment in store.backwards():
       cotangents, logs = self._backward(rule_params, cotangents, segment)
       sweep_logs.append(logs)
-    return members, cotangents[1], (outer_logs, tuple(sweep_logs))
+    return learning, cotangents[1], (outer_logs, tuple(sweep_logs))
 
   def _learn_all(
     self,
     rule_params: types.Params,
-    members: inner_loop_lib.Member,
+    learning: inner_loop_lib.Learning,
     batches: types.Rollout,
-  ) -> tuple[inner_loop_lib.Member, inner_loop_lib.Trajectory, types.Logs]:
+  ) -> tuple[inner_loop_lib.Learning, inner_loop_lib.Trajectory, types.Logs]:
     """Makes one update of each member."""
     learn = functools.partial(self.config.inner_loop.learn, rule_params)
-    return self._at_once(learn)(members, batches)
+    return self._at_once(learn)(learning, batches)
 
   def _outer_loss_all(
     self,
     rule_params: types.Params,
-    members: inner_loop_lib.Member,
+    learning: inner_loop_lib.Learning,
     validation: Sequence[types.Rollout],
-  ) -> tuple[estimator_lib.Cotangents, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[estimator_lib.Cotangents, inner_loop_lib.Learning, types.Logs]:
     """Evaluates the outer loss of each member."""
     return self._at_once(
-      lambda member, rollouts: self.estimator.outer_gradient(
+      lambda learning, rollouts: self.estimator.outer_gradient(
         rule_params,
-        member,
+        learning,
         self.config.inner_loop.join(chunks.stack(rollouts)),
       )
-    )(members, validation)
+    )(learning, validation)
 
   def _backward_all(
     self,
@@ -555,32 +566,38 @@ class HostGroup(population.Group):
   def _meta_update_all(
     self,
     rule_params: types.Params,
-    members: inner_loop_lib.Member,
+    opt_states: types.PyTree,
     gradients: types.Params,
     logs: types.PyTree,
+    statistics: episodes_lib.EpisodeStatistics,
     counts: types.Array,
-  ) -> meta_update.MetaUpdates:
+  ) -> tuple[types.Params, types.PyTree, types.Logs]:
     """Computes each member's update of eta, and joins its logs."""
 
     def update(
-      member: inner_loop_lib.Member,
+      opt_state: types.PyTree,
       gradient: types.Params,
       logs: types.PyTree,
+      statistics: episodes_lib.EpisodeStatistics,
       counts: types.Array,
-    ) -> meta_update.MetaUpdates:
+    ) -> tuple[types.Params, types.PyTree, types.Logs]:
       inner_logs, outer_logs, sweep_logs = logs
       mean = lambda logs: jax.tree.map(jnp.mean, chunks.stack(logs))
       return meta_update.member_update(
         self.config.optimizer,
         rule_params,
-        member,
+        opt_state,
         gradient,
         {**mean(inner_logs), **outer_logs, **mean(sweep_logs)},
+        statistics,
         counts,
       )
 
     return meta_update.sum_over_members(
-      self.config.chunk, rule_params, update, members, gradients, logs, counts
+      self.config.chunk,
+      rule_params,
+      update,
+      *(opt_states, gradients, logs, statistics, counts),
     )
 
   def _at_once(

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 from typing import Any
-from typing import Self
+from typing import Generic
+from typing import TypeVar
 
 import jax
 from jax import memory
@@ -58,50 +59,64 @@ class InnerLoopConfig(config_lib.Settings):
       )
 
 
+_Acting = TypeVar('_Acting', bound=actor.Acting)
+_Replay = TypeVar('_Replay')
+
+
 @types.record
-class Member:
+class Learning:
+  """What learns of a member; estimators differentiate through nothing else.
+
+  Attributes:
+    learner: The parameters, optimizer state and rule state of the agent.
+    meta_value: The state of the agent's meta-value function.
+  """
+
+  learner: learner.LearnerState
+  meta_value: meta_value_lib.MetaValueState
+
+
+@types.record
+class Newborn(Learning, Generic[_Acting]):
+  """What is new of a member when its agent is reset.
+
+  Attributes:
+    acting: The random numbers, statistics and environments of the agent.
+  """
+
+  acting: _Acting
+
+
+@types.record
+class Member(Newborn[_Acting], Generic[_Acting, _Replay]):
   """One agent of the population, and the state of its meta-training.
 
   Attributes:
-    agent: The state of the agent.
-    actor: The environments; with environments on the host, the parameters that
-      act in the next rollout, see `host_collector.overlap`.
-    meta_value: The state of the agent's meta-value function.
+    replay: The past trajectories of the agent.
     meta_opt_state: The state of the agent's own Adam over eta, which is kept
       when the agent is reset.
   """
 
-  agent: agent_lib.AgentState
-  actor: actor.ActorState | types.Params
-  meta_value: meta_value_lib.MetaValueState
+  replay: _Replay
   meta_opt_state: types.PyTree
 
-  def replace_agent(self, **changes: types.PyTree) -> 'Member':
-    """Returns the member with some fields of its agent replaced."""
-    return dataclasses.replace(
-      self, agent=dataclasses.replace(self.agent, **changes)
-    )
-
-  def begin(self, rule_params: types.Params) -> Self:
-    """Adds what else an estimator keeps, to initial members [n, ...]."""
-    del rule_params
-    return self
-
-  def restart(self, initial: 'Member') -> Self:
+  def restart(self: 'DeviceMember', initial: Newborn) -> 'DeviceMember':
     """Returns initial members [n, ...] with what outlives a reset.
 
     That is eta's optimizer, and the storage of replay: it is emptied by its
     counts, because it is most of a member's memory.
     """
-    memory = self.agent.replay
-    memory = dataclasses.replace(memory, added=jnp.zeros_like(memory.added))
-    agent = dataclasses.replace(initial.agent, replay=memory)
+    added = jnp.zeros_like(self.replay.added)
     return dataclasses.replace(
       self,
-      agent=agent,
-      actor=initial.actor,
-      meta_value=initial.meta_value,
+      **vars(initial),
+      replay=dataclasses.replace(self.replay, added=added),
     )
+
+
+# With JAX-native environments; on the host see `host_group.HostMember`.
+DeviceMember = Member[actor.DeviceActing, replay.ReplayState]
+_Learning = TypeVar('_Learning', bound=Learning)
 
 
 @types.record
@@ -162,33 +177,32 @@ class InnerLoop:
     return agent.environment_steps(1) - agent.steps_per_update
 
   def fill_replay(
-    self, environment: base.JaxEnvironment, member: Member
-  ) -> Member:
+    self, environment: base.JaxEnvironment, member: DeviceMember
+  ) -> DeviceMember:
     """Acts before the first updates of a new agent, `Agent.fill_replay`."""
-    assert isinstance(member.actor, actor.ActorState)
-    state, actors = self.agent.fill_replay(
-      environment, member.agent, member.actor
+    acting, memory = self.agent.fill_replay(
+      environment, member.learner.params, member.acting, member.replay
     )
-    return dataclasses.replace(member, agent=state, actor=actors)
+    return dataclasses.replace(member, acting=acting, replay=memory)
 
   def learn(
-    self, rule_params: types.Params, member: Member, batch: types.Rollout
-  ) -> tuple[Member, Trajectory, types.Logs]:
+    self, rule_params: types.Params, learning: _Learning, batch: types.Rollout
+  ) -> tuple[_Learning, Trajectory, types.Logs]:
     """Makes one update of the agent.
 
     Args:
       rule_params: eta.
-      member: The member before the update; its replay may be missing.
+      learning: The member, or what learns of it, before the update.
       batch: T transitions of B trajectories.
 
     Returns:
-      The member after the update, the update's entry of the trajectory (without
+      The same after the update, the update's entry of the trajectory (without
       leading axes), and scalars to log.
     """
     batch = shared_batch.own_shard(batch)
-    before = member.agent.learner
+    before = learning.learner
     after, update = self.agent.learn(rule_params, before, batch)
-    meta_value, logs = member.meta_value, update.logs
+    meta_value, logs = learning.meta_value, update.logs
     if self.meta_value.config.on_inner_batches:
       meta_value, _, value_logs = self.meta_value.update(
         meta_value,
@@ -196,19 +210,19 @@ class InnerLoop:
         self.agent.network.policy(before.params, batch),
       )
       logs = {**logs, **{f'inner_{k}': v for k, v in value_logs.items()}}
-    member = dataclasses.replace(
-      member.replace_agent(learner=after), meta_value=meta_value
+    learning = dataclasses.replace(
+      learning, learner=after, meta_value=meta_value
     )
     gradient = update.gradient if self.keep_gradients else None
-    return member, Trajectory(before, batch, gradient), logs
+    return learning, Trajectory(before, batch, gradient), logs
 
   def run(
     self,
     environment: base.JaxEnvironment,
     rule_params: types.Params,
-    member: Member,
+    member: DeviceMember,
     updates: int,
-  ) -> tuple[Member, Trajectory, types.Logs]:
+  ) -> tuple[DeviceMember, Trajectory, types.Logs]:
     """Makes updates in JAX-native environments.
 
     Args:
@@ -223,8 +237,8 @@ class InnerLoop:
     update = functools.partial(self._update, environment, rule_params)
 
     def segment(
-      member: Member, _: None
-    ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
+      member: DeviceMember, _: None
+    ) -> tuple[DeviceMember, tuple[Trajectory, types.Logs]]:
       # The compiler keeps only the first state: the others are not used.
       member, (trajectory, logs) = jax.lax.scan(
         update, member, length=self.config.save_every
@@ -243,9 +257,9 @@ class InnerLoop:
     self,
     environment: base.JaxEnvironment,
     rule_params: types.Params,
-    member: Member,
+    member: DeviceMember,
     updates: int,
-  ) -> Member:
+  ) -> DeviceMember:
     """Makes any number of updates, of which only the last state is kept."""
     update = functools.partial(self._update, environment, rule_params)
     # The compiler removes what the scan would return.
@@ -255,26 +269,27 @@ class InnerLoop:
     self,
     environment: base.JaxEnvironment,
     rule_params: types.Params,
-    member: Member,
+    member: DeviceMember,
     _: None,
-  ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
+  ) -> tuple[DeviceMember, tuple[Trajectory, types.Logs]]:
     """Acts for one rollout, and learns once; the body of a scan."""
     member, rollout = self._act(environment, member)
-    state, (slots,) = self.agent.add_and_draw(member.agent, rollout)
-    batch = replay.take(state.replay, slots)
-    member = dataclasses.replace(member, agent=state)
+    acting, memory, (slots,) = self.agent.add_and_draw(
+      member.acting, member.replay, rollout
+    )
+    batch = replay.take(memory, slots)
+    member = dataclasses.replace(member, acting=acting, replay=memory)
     member, trajectory, logs = self.learn(rule_params, member, batch)
     return member, (trajectory, logs)
 
   def _act(
-    self, environment: base.JaxEnvironment, member: Member
-  ) -> tuple[Member, types.Rollout]:
+    self, environment: base.JaxEnvironment, member: DeviceMember
+  ) -> tuple[DeviceMember, types.Rollout]:
     """Acts for one rollout."""
-    assert isinstance(member.actor, actor.ActorState)
-    state, actors, rollout = self.agent.act(
-      environment, member.agent, member.actor
+    acting, rollout = self.agent.act(
+      environment, member.learner.params, member.acting
     )
-    return dataclasses.replace(member, agent=state, actor=actors), rollout
+    return dataclasses.replace(member, acting=acting), rollout
 
   def segments(self, updates: Trajectory) -> Trajectory:
     """Groups updates [N, ...] into segments, without recomputable data."""
@@ -306,8 +321,8 @@ class InnerLoop:
     return jax.device_put(tree, space) if self.config.offload else tree
 
   def validate(
-    self, environment: base.JaxEnvironment, member: Member
-  ) -> tuple[Member, types.Rollout]:
+    self, environment: base.JaxEnvironment, member: DeviceMember
+  ) -> tuple[DeviceMember, types.Rollout]:
     """Acts without learning, to make trajectories for the outer loss.
 
     Returns:

@@ -8,6 +8,7 @@ whose answer is known. Nothing here knows how the gradient is estimated.
 import dataclasses
 from typing import Any
 from typing import Protocol
+from typing import TypeVar
 
 import jax
 import optax
@@ -20,6 +21,8 @@ from disco_rl.maths import masked
 from disco_rl.maths import shared_batch
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import outer_loss
+
+_Learning = TypeVar('_Learning', bound=inner_loop_lib.Learning)
 
 
 class InnerProblem(Protocol):
@@ -130,23 +133,26 @@ class AgentProblem:
     """Implements `InnerProblem.steps`."""
     return self.inner_loop.steps(updates, validations)
 
-  def key(self, state: inner_loop_lib.Member) -> types.Array:
+  def key(self, state: inner_loop_lib.DeviceMember) -> types.Array:
     """Implements `InnerProblem.key`."""
-    return state.agent.key
+    return state.acting.key
 
   def with_key(
-    self, state: inner_loop_lib.Member, key: types.Array
-  ) -> inner_loop_lib.Member:
+    self, state: inner_loop_lib.DeviceMember, key: types.Array
+  ) -> inner_loop_lib.DeviceMember:
     """Implements `InnerProblem.with_key`."""
-    return state.replace_agent(key=key)
+    acting = dataclasses.replace(state.acting, key=key)
+    return dataclasses.replace(state, acting=acting)
 
   def run(
     self,
     environment: base.JaxEnvironment,
     rule_params: types.Params,
-    state: inner_loop_lib.Member,
+    state: inner_loop_lib.DeviceMember,
     updates: int,
-  ) -> tuple[inner_loop_lib.Member, inner_loop_lib.Trajectory, types.Logs]:
+  ) -> tuple[
+    inner_loop_lib.DeviceMember, inner_loop_lib.Trajectory, types.Logs
+  ]:
     """Implements `InnerProblem.run`."""
     return self.inner_loop.run(environment, rule_params, state, updates)
 
@@ -154,15 +160,15 @@ class AgentProblem:
     self,
     environment: base.JaxEnvironment,
     rule_params: types.Params,
-    state: inner_loop_lib.Member,
+    state: inner_loop_lib.DeviceMember,
     updates: int,
-  ) -> inner_loop_lib.Member:
+  ) -> inner_loop_lib.DeviceMember:
     """Implements `InnerProblem.advance`."""
     return self.inner_loop.advance(environment, rule_params, state, updates)
 
   def validate(
-    self, environment: base.JaxEnvironment, state: inner_loop_lib.Member
-  ) -> tuple[inner_loop_lib.Member, types.Rollout]:
+    self, environment: base.JaxEnvironment, state: inner_loop_lib.DeviceMember
+  ) -> tuple[inner_loop_lib.DeviceMember, types.Rollout]:
     """Implements `InnerProblem.validate`."""
     return self.inner_loop.validate(environment, state)
 
@@ -170,13 +176,13 @@ class AgentProblem:
     """Implements `InnerProblem.reward`: the mean over real transitions."""
     return masked.mean(validation.reward, validation.mask)
 
-  def learner(self, state: inner_loop_lib.Member) -> learner_lib.LearnerState:
+  def learner(self, state: inner_loop_lib.Learning) -> learner_lib.LearnerState:
     """Implements `InnerProblem.learner`."""
-    return state.agent.learner
+    return state.learner
 
   def outer_gradient(
-    self, state: inner_loop_lib.Member, validation: types.Rollout
-  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+    self, state: _Learning, validation: types.Rollout
+  ) -> tuple[types.Params, _Learning, types.Logs]:
     """Implements `InnerProblem.outer_gradient`.
 
     `MetaValue.update` estimates the advantages before the function learns.
@@ -195,16 +201,16 @@ class AgentProblem:
       )
 
     gradient, loss_logs = jax.grad(validation_loss, has_aux=True)(
-      state.agent.learner.params
+      state.learner.params
     )
     state = dataclasses.replace(state, meta_value=meta_value)
     return shared_batch.mean(gradient), state, {**logs, **loss_logs}
 
   def outer_step(
-    self, state: inner_loop_lib.Member, gradient: types.Params
+    self, state: inner_loop_lib.Learning, gradient: types.Params
   ) -> types.Params:
     """Implements `InnerProblem.outer_step`, with the agent's optimizer."""
-    last = state.agent.learner
+    last = state.learner
     updates, _ = self.inner_loop.agent.optimizer.update(
       gradient, last.opt_state, last.params
     )

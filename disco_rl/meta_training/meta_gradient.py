@@ -114,9 +114,9 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
   def __call__(
     self,
     rule_params: types.Params,
-    member: inner_loop_lib.Member,
+    member: inner_loop_lib.DeviceMember,
     environment: base.JaxEnvironment,
-  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[types.Params, inner_loop_lib.DeviceMember, types.Logs]:
     """Runs the inner loop, then differentiates."""
     problem = self.problem
     if self.settings.outer_losses > 1:
@@ -133,15 +133,15 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
   def _with_several_losses(
     self,
     rule_params: types.Params,
-    member: inner_loop_lib.Member,
+    member: inner_loop_lib.DeviceMember,
     environment: base.JaxEnvironment,
-  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[types.Params, inner_loop_lib.DeviceMember, types.Logs]:
     """Evaluates the outer loss after each part of the window; sweeps once."""
     problem, number = self.problem, self.settings.outer_losses
 
     def part(
-      member: inner_loop_lib.Member, _: None
-    ) -> tuple[inner_loop_lib.Member, tuple[types.PyTree, ...]]:
+      member: inner_loop_lib.DeviceMember, _: None
+    ) -> tuple[inner_loop_lib.DeviceMember, tuple[types.PyTree, ...]]:
       member, trajectory, logs = problem.run(
         environment, rule_params, member, problem.num_updates // number
       )
@@ -175,43 +175,43 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
   def differentiate(
     self,
     rule_params: types.Params,
-    member: inner_loop_lib.Member,
+    learning: estimator_lib.Learning,
     trajectory: inner_loop_lib.Trajectory,
     validation: types.Rollout,
-  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[types.Params, estimator_lib.Learning, types.Logs]:
     """Evaluates the outer loss, and sweeps back through the updates.
 
     Args:
       rule_params: eta.
-      member: The member after its N updates.
+      learning: The member, or what learns of it, after its N updates.
       trajectory: The N updates.
       validation: The validation trajectories, made with the last parameters.
 
     Returns:
-      The gradient, the member with its meta-value function updated, and scalars
-      to log.
+      The gradient, `learning` with the next meta-value function, and scalars to
+      log.
     """
-    cotangents, member, logs = self.outer_gradient(
-      rule_params, member, validation
+    cotangents, learning, logs = self.outer_gradient(
+      rule_params, learning, validation
     )
     gradient, target_logs = self.sweep(rule_params, trajectory, cotangents)
-    return gradient, member, {**logs, **target_logs}
+    return gradient, learning, {**logs, **target_logs}
 
   def outer_gradient(
     self,
     rule_params: types.Params,
-    member: inner_loop_lib.Member,
+    learning: estimator_lib.Learning,
     validation: types.Rollout,
-  ) -> tuple[Cotangents, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[Cotangents, estimator_lib.Learning, types.Logs]:
     """Differentiates the outer loss; the meta-value function learns.
 
     Implements `HostEstimator.outer_gradient`.
     """
-    gradient, member, logs = self.problem.outer_gradient(member, validation)
+    gradient, learning, logs = self.problem.outer_gradient(learning, validation)
     cotangents = initial_cotangents(
-      rule_params, self.problem.learner(member), gradient
+      rule_params, self.problem.learner(learning), gradient
     )
-    return cotangents, member, logs
+    return cotangents, learning, logs
 
   def sweep(
     self,

@@ -17,7 +17,6 @@ of a device, and `apply_mean` sums over groups and devices and changes eta.
 
 from collections.abc import Callable
 from collections.abc import Sequence
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -127,11 +126,12 @@ def averaged(
 def member_update(
   optimizer: optax.GradientTransformation,
   rule_params: types.Params,
-  member: inner_loop_lib.Member,
+  opt_state: types.PyTree,
   gradient: types.Params,
   logs: types.Logs,
+  statistics: episodes.EpisodeStatistics,
   counts: bool | types.Array = True,
-) -> MetaUpdates:
+) -> tuple[types.Params, types.PyTree, types.Logs]:
   """Computes one agent's update of eta.
 
   If the gradient or a loss is not finite, the update is zero and the
@@ -140,17 +140,17 @@ def member_update(
   Args:
     optimizer: The result of `per_agent_adam`; the identity for a shared Adam.
     rule_params: eta.
-    member: The agent.
+    opt_state: The state of the agent's optimizer.
     gradient: The gradient of the outer loss with respect to eta.
     logs: The logs of the member, scalars.
+    statistics: The episodes of its agents.
     counts: False for padding, whose update is zero.
 
   Returns:
-    The update, the member, and logs; `failed` is 1 if something was not finite.
+    The update, the next state of the optimizer, and logs; `failed` is 1 if
+    something was not finite.
   """
-  updates, opt_state = optimizer.update(
-    gradient, member.meta_opt_state, rule_params
-  )
+  updates, next_state = optimizer.update(gradient, opt_state, rule_params)
   logs = {
     **logs,
     'meta_gradient_norm': optax.tree.norm(gradient),
@@ -159,13 +159,13 @@ def member_update(
   is_finite = jnp.isfinite(jnp.stack(jax.tree.leaves(logs))).all()
   where = optax.tree.where
   updates = where(is_finite & counts, updates, optax.tree.zeros_like(updates))
-  opt_state = where(is_finite, opt_state, member.meta_opt_state)
+  next_state = where(is_finite, next_state, opt_state)
   logs = {
     **logs,
-    'return': _mean_return(member.agent.episodes),
+    'return': _mean_return(statistics),
     'failed': 1.0 - is_finite,
   }
-  return updates, dataclasses.replace(member, meta_opt_state=opt_state), logs
+  return updates, next_state, logs
 
 
 def _mean_return(statistics: episodes.EpisodeStatistics) -> types.Array:
@@ -178,36 +178,36 @@ def _mean_return(statistics: episodes.EpisodeStatistics) -> types.Array:
 def sum_over_members(
   chunk_size: int,
   rule_params: types.Params,
-  function: Callable[..., MetaUpdates],
+  function: Callable[..., tuple[types.Params, types.PyTree, types.Logs]],
   *trees: types.PyTree,
-) -> MetaUpdates:
+) -> tuple[types.Params, types.PyTree, types.Logs]:
   """Maps over a device's members in chunks, and sums their updates.
 
   Args:
     chunk_size: The number of members computed at a time, a divisor of n.
     rule_params: eta.
-    function: A function from the trees of one member to its update, like
-      `member_update`.
+    function: A function from the trees of one member to its update, what it
+      keeps, and logs, like `member_update`.
     *trees: Trees [n, ...].
 
   Returns:
-    The sum [1, ...], members [n, ...] and logs [n].
+    The sum [1, ...], what members keep [n, ...] and logs [n].
   """
 
   def chunk(
     total: types.Params, trees: types.PyTree
   ) -> tuple[types.PyTree, types.PyTree]:
-    updates, members, logs = chunks.mapped(chunk_size, function)(*trees)
+    updates, kept, logs = chunks.mapped(chunk_size, function)(*trees)
     if chunk_size > 1:
       updates = jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
-    return optax.tree.add(total, updates), (members, logs)
+    return optax.tree.add(total, updates), (kept, logs)
 
   zeros = optax.tree.zeros_like(rule_params)
-  total, (members, logs) = jax.lax.scan(
+  total, (kept, logs) = jax.lax.scan(
     chunk, zeros, chunks.split(chunk_size, trees)
   )
-  members, logs = chunks.join(chunk_size, (members, logs))
-  return jax.tree.map(lambda x: jnp.asarray(x)[None], total), members, logs
+  kept, logs = chunks.join(chunk_size, (kept, logs))
+  return jax.tree.map(lambda x: jnp.asarray(x)[None], total), kept, logs
 
 
 def apply_mean(

@@ -18,7 +18,6 @@ evolution over whole lifetimes, as in TA-LPG (Jackson et al., 2024).
 from collections.abc import Callable
 import dataclasses
 from typing import ClassVar
-from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -55,32 +54,24 @@ class Persistent(estimator_lib.EstimatorConfig, prefix='persistent_'):
 
 
 @types.record
-class Pairs(inner_loop_lib.Member):
+class Pairs(inner_loop_lib.DeviceMember):
   """The agents of P pairs, of which the two of a pair are neighbors.
 
-  The agents, their environments and their meta-value functions have a leading
-  axis [2P]; eta's optimizer has not.
+  What learns, what acts and replay have a leading axis [2P]; eta's optimizer
+  has not.
 
   Attributes:
     perturbations: xi, the sum of the standard normal perturbations of each pair
       since its reset, [P, ...].
   """
 
-  perturbations: types.PyTree = None
+  perturbations: types.PyTree
 
-  def begin(self, rule_params: types.Params) -> Self:
-    """Implements `Member.begin`."""
-    shape = self.agent.key.shape
-    zeros = jax.tree.map(
-      lambda x: jnp.zeros((*shape[:-1], shape[-1] // 2, *x.shape), x.dtype),
-      rule_params,
-    )
-    return dataclasses.replace(self, perturbations=zeros)
-
-  def restart(self, initial: inner_loop_lib.Member) -> Self:
+  def restart(self, initial: inner_loop_lib.Newborn) -> 'Pairs':
     """Implements `Member.restart`: the perturbations so far are forgotten."""
     zeros = jax.tree.map(jnp.zeros_like, self.perturbations)
-    return dataclasses.replace(super().restart(initial), perturbations=zeros)
+    members = vars(super().restart(initial))
+    return Pairs(**{**members, 'perturbations': zeros})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,29 +102,41 @@ class PersistentEvolution(estimator_lib.DeviceEstimator):
 
   def initial_member(
     self,
-    make: Callable[[types.Array], inner_loop_lib.Member],
+    make: Callable[[types.Array], inner_loop_lib.Newborn],
     key: types.Array,
-  ) -> Pairs:
+  ) -> inner_loop_lib.Newborn:
     """Makes pairs of equal agents; pairs differ."""
     one_of_each = jax.vmap(make)(jax.random.split(key, self.settings.pairs))
     twins = jnp.repeat(jnp.arange(self.settings.pairs), 2)
-    both = jax.tree.map(lambda x: x[twins], one_of_each)
-    return Pairs(**vars(both))
+    return jax.tree.map(lambda x: x[twins], one_of_each)
+
+  def begin(
+    self, members: inner_loop_lib.Member, rule_params: types.Params
+  ) -> Pairs:
+    """Implements `Estimator.begin`: pairs keep their perturbations."""
+    shape = (len(members.acting.key), self.settings.pairs)
+    zeros = jax.tree.map(
+      lambda x: jnp.zeros((*shape, *x.shape), x.dtype), rule_params
+    )
+    return Pairs(**vars(members), perturbations=zeros)
 
   def for_each_agent(
     self,
-    function: Callable[[inner_loop_lib.Member], inner_loop_lib.Member],
-    member: inner_loop_lib.Member,
-  ) -> inner_loop_lib.Member:
+    function: Callable[
+      [inner_loop_lib.DeviceMember], inner_loop_lib.DeviceMember
+    ],
+    member: inner_loop_lib.DeviceMember,
+  ) -> inner_loop_lib.DeviceMember:
     """Implements `DeviceEstimator.for_each_agent`."""
+    assert isinstance(member, Pairs)
     return _with_agents(member, jax.lax.map(function, _agents_of(member)))
 
   def __call__(
     self,
     rule_params: types.Params,
-    member: inner_loop_lib.Member,
+    member: inner_loop_lib.DeviceMember,
     environment: base.JaxEnvironment,
-  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[types.Params, inner_loop_lib.DeviceMember, types.Logs]:
     """Runs a window of each pair's agents, from where the last one ended.
 
     Implements `DeviceEstimator.__call__`.
@@ -151,8 +154,8 @@ class PersistentEvolution(estimator_lib.DeviceEstimator):
     )
 
     def window(
-      one: tuple[types.Array, inner_loop_lib.Member],
-    ) -> tuple[inner_loop_lib.Member, types.Array, types.Logs]:
+      one: tuple[types.Array, inner_loop_lib.DeviceMember],
+    ) -> tuple[inner_loop_lib.DeviceMember, types.Array, types.Logs]:
       index, agent = one
       own_noise = jax.tree.map(lambda x: x[index // 2], noise)
       sign = jnp.where(index % 2 == 0, std, -std)
@@ -185,21 +188,23 @@ class PersistentEvolution(estimator_lib.DeviceEstimator):
     )
 
 
-def _agents_of(member: inner_loop_lib.Member) -> inner_loop_lib.Member:
-  """Returns the part of a member with the leading axis of its agents."""
-  missing: types.PyTree = None
+def _agents_of(member: Pairs) -> inner_loop_lib.DeviceMember:
+  """Returns the agents of a member, [2P], each like a member of its own."""
   return inner_loop_lib.Member(
-    member.agent, member.actor, member.meta_value, missing
+    member.learner,
+    member.meta_value,
+    member.acting,
+    member.replay,
+    meta_opt_state=(),  # They share one.
   )
 
 
-def _with_agents(
-  member: inner_loop_lib.Member, agents: inner_loop_lib.Member
-) -> inner_loop_lib.Member:
+def _with_agents(member: Pairs, agents: inner_loop_lib.DeviceMember) -> Pairs:
   """Inverts `_agents_of`."""
   return dataclasses.replace(
     member,
-    agent=agents.agent,
-    actor=agents.actor,
+    learner=agents.learner,
     meta_value=agents.meta_value,
+    acting=agents.acting,
+    replay=agents.replay,
   )

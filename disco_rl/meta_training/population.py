@@ -191,7 +191,10 @@ class Group(abc.ABC):
       runs_often=False,
     )
     self._complete = self.programs.make(
-      functools.partial(resets.complete, empty_replay, config.optimizer),
+      lambda rule_params, initial: estimator.begin(
+        resets.complete(empty_replay, config.optimizer, rule_params, initial),
+        rule_params,
+      ),
       (rule, members),
       runs_often=False,
     )
@@ -369,8 +372,8 @@ def initial_member(
   variation: variation_lib.VariationConfig,
   key: types.Array,
   environment: base.JaxEnvironment | None,
-) -> inner_loop_lib.Member:
-  """Makes a member with as many agents as the estimator needs."""
+) -> inner_loop_lib.Newborn:
+  """Makes what is new of a member, for as many agents as it needs."""
   return estimator.initial_member(
     lambda key: resets.initial_member(inner_loop, key, environment, variation),
     key,

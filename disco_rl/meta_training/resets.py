@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import host_collector
 from disco_rl.environments import base
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import variation as variation_lib
@@ -20,22 +22,25 @@ def initial_member(
   key: types.Array,
   environment: base.JaxEnvironment | None = None,
   variation: variation_lib.VariationConfig = _NONE,
-) -> inner_loop_lib.Member:
-  """Makes a member without replay and optimizer of eta; see `complete`."""
+) -> inner_loop_lib.Newborn:
+  """Makes what is new of a member, to which `complete` adds the rest.
+
+  Without a JAX-native environment, the agent acts on the host.
+  """
   agent = inner_loop.agent
-  if environment is not None:
-    key, actor_key = jax.random.split(key)
-    actors = agent.init_actor(actor_key, environment)
-  agent_key, value_key = jax.random.split(key)
-  missing: types.PyTree = None
-  state = variation_lib.draw(variation, agent.init(agent_key))
+  state: agent_lib.AgentState
   if environment is None:
-    actors = jax.tree.map(jnp.copy, state.learner.params)
-  return inner_loop_lib.Member(
-    agent=dataclasses.replace(state, replay=missing),
-    actor=actors,
-    meta_value=inner_loop.meta_value.init(value_key),
-    meta_opt_state=None,
+    agent_key, value_key = jax.random.split(key)
+    state = host_collector.init(agent, agent_key)
+  else:
+    key, environment_key = jax.random.split(key)
+    agent_key, value_key = jax.random.split(key)
+    state = agent.init(agent_key, environment_key, environment)
+  learner, key = variation_lib.draw(variation, state.learner, state.acting.key)
+  return inner_loop_lib.Newborn(
+    learner,
+    inner_loop.meta_value.init(value_key),
+    dataclasses.replace(state.acting, key=key),
   )
 
 
@@ -43,26 +48,26 @@ def complete(
   empty_replay: Callable[[], types.PyTree],
   optimizer: optax.GradientTransformation,
   rule_params: types.Params,
-  initial: inner_loop_lib.Member,
+  initial: inner_loop_lib.Newborn,
 ) -> inner_loop_lib.Member:
   """Adds replay and initial optimizers of eta to `initial_member`s [n, ...]."""
   # [n], or [n, agents] if members have several.
-  shape = initial.agent.key.shape
+  shape = initial.acting.key.shape
 
   def tiled(tree: types.PyTree, shape: tuple[int, ...]) -> types.PyTree:
     return jax.tree.map(lambda x: jnp.tile(x, (*shape, *[1] * x.ndim)), tree)
 
-  members = dataclasses.replace(
-    initial.replace_agent(replay=tiled(empty_replay(), shape)),
+  return inner_loop_lib.Member(
+    **vars(initial),
+    replay=tiled(empty_replay(), shape),
     meta_opt_state=tiled(optimizer.init(rule_params), shape[:1]),
   )
-  return members.begin(rule_params)
 
 
 def replace_where(
   expired: types.Array,
-  initial: inner_loop_lib.Member,
-  members: inner_loop_lib.Member,
-) -> inner_loop_lib.Member:
+  initial: inner_loop_lib.Newborn,
+  members: inner_loop_lib.DeviceMember,
+) -> inner_loop_lib.DeviceMember:
   """Replaces members with expired lifetimes by initial ones, [n, ...]."""
   return jax.vmap(optax.tree.where)(expired, members.restart(initial), members)

@@ -16,6 +16,7 @@ import optax
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import learner
 from disco_rl.maths import optimizers
 
 
@@ -53,24 +54,25 @@ def prepare(config: VariationConfig, agent: agent_lib.Agent) -> agent_lib.Agent:
 
 
 def draw(
-  config: VariationConfig, state: agent_lib.AgentState
-) -> agent_lib.AgentState:
+  config: VariationConfig, state: learner.LearnerState, key: types.Array
+) -> tuple[learner.LearnerState, types.Array]:
   """Draws the learning rate of an initial agent.
 
   Args:
     config: The range.
-    state: The initial state of an agent from `prepare`.
+    state: The initial learner state of an agent from `prepare`.
+    key: The agent's key.
 
   Returns:
-    The state; without a range, it is unchanged and nothing is drawn.
+    The state, and the key for the agent's future; without a range, both are
+    unchanged.
   """
   if not config.learning_rate_range:
-    return state
-  key, rate_key = jax.random.split(state.key)
+    return state, key
+  key, rate_key = jax.random.split(key)
   rate = _log_uniform(rate_key, config.learning_rate_range)
-  opt_state = optimizers.set_own_rate(state.learner.opt_state, rate)
-  initial = dataclasses.replace(state.learner, opt_state=opt_state)
-  return dataclasses.replace(state, learner=initial, key=key)
+  opt_state = optimizers.set_own_rate(state.opt_state, rate)
+  return dataclasses.replace(state, opt_state=opt_state), key
 
 
 def _log_uniform(key: types.Array, bounds: tuple[float, ...]) -> types.Array:

@@ -447,7 +447,7 @@ def _restore_by_name(
   target: Mapping[str, types.PyTree],
   restore: Callable[[types.PyTree], types.PyTree],
 ) -> dict[str, types.PyTree]:
-  """Restores a tree, whose arrays an earlier version may have lacked.
+  """Restores a tree, whose arrays an earlier version may have lacked or moved.
 
   Args:
     directory: The checkpoint folder.
@@ -464,7 +464,10 @@ def _restore_by_name(
   """
   version = _notes(directory, step).get(versions.KEY)
   new = versions.new_arrays(version)
-  found, wanted = _by_name(held), _by_name(target)
+  present = lambda name: versions.array_name(name, version)
+  former = _by_name(held)
+  found = {present(name): leaf for name, leaf in former.items()}
+  wanted = _by_name(target)
   missing = [x for x in wanted if x not in found and x.endswith(new)]
   for name in sorted({*found, *wanted} - {*missing}):
     shapes = [[*x[name].shape] if name in x else None for x in (found, wanted)]
@@ -477,11 +480,14 @@ def _restore_by_name(
         'environments, rules and torsos of then, or choose another --workdir '
         'to start over.'
       )
-  if not missing:
+  if not missing and {*former} == {*found}:
     tree = restore(target)
     return {name: tree[name] for name in target}
-  of_held = jax.tree.map_with_path(lambda path, _: wanted[_name(path)], held)
-  read = _by_name(restore(of_held))
+  of_held = jax.tree.map_with_path(
+    lambda path, _: wanted[present(_name(path))], held
+  )
+  restored = _by_name(restore(of_held))
+  read = {present(name): leaf for name, leaf in restored.items()}
   leaves = [read[x] if x in read else _zeros(wanted[x]) for x in wanted]
   return jax.tree.unflatten(jax.tree.structure(target), leaves)
 

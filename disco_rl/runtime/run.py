@@ -15,6 +15,7 @@ Training and discovery share it:
 
 A checkpoint contains what `MetaStep.to_tree` of discovery, or
 `Evaluation._content` of training, makes of the state, and the seconds so far.
+Of agents these are their `inner_loop.Member` and `agent.AgentState`.
 `Run.save` hands it to `checkpointing.Checkpointer`, which writes it with
 Orbax. Replay of environments on the host is written before it, to replay/, by
 `host_replay.HostReplay.save`.

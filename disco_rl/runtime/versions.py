@@ -35,6 +35,8 @@ class Changes:
       program still does. Files with other values cannot be read.
     arrays: The ends of the names of new arrays in the states of agents and of
       discovery, which are zero where earlier versions have written them.
+    moved: Patterns of the names that earlier versions gave to arrays in these
+      states, and what replaces them; the first that matches counts.
   """
 
   added: Mapping[str, object] = dataclasses.field(default_factory=dict)
@@ -42,7 +44,11 @@ class Changes:
   renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
   removed: Mapping[str, object] = dataclasses.field(default_factory=dict)
   arrays: tuple[str, ...] = ()
+  moved: tuple[tuple[str, str], ...] = ()
 
+
+# The names of states in checkpoints and in files of agents.
+_STATE = r"^(train_state|groups\.\d+|\['train_state'\])"
 
 # Version -> its changes, the oldest first.
 CHANGES: dict[str, Changes] = {
@@ -69,6 +75,16 @@ CHANGES: dict[str, Changes] = {
     arrays=(
       *('episodes.running_error', 'episodes.recent_error'),
       'episodes.billions',
+    ),
+    moved=(
+      (rf'{_STATE}\.agents?\.(learner|replay)\b', r'\1.\2'),
+      (rf'{_STATE}\.agents?\.', r'\1.acting.'),
+      (
+        rf'{_STATE}\.actors?\.(environment|observation|core_state)\b',
+        r'\1.acting.actor.\2',
+      ),
+      # With environments on the host, the parameters that act.
+      (rf'{_STATE}\.actors?\b', r'\1.acting.params'),
     ),
   ),
 }
@@ -134,6 +150,18 @@ def new_arrays(version: object) -> tuple[str, ...]:
     if _precedes(version, release)
     for name in changes.arrays
   )
+
+
+def array_name(name: str, version: object) -> str:
+  """Returns the present name of an array that a version has written."""
+  for release, changes in CHANGES.items():
+    if not _precedes(version, release):
+      continue
+    for pattern, replacement in changes.moved:
+      name, found = re.subn(pattern, replacement, name)
+      if found:
+        break
+  return name
 
 
 def added(

@@ -375,19 +375,28 @@ def test_host_actions_are_drawn_independently() -> None:
     assert (np.ptp(action, axis=0) > 0).all()
 
 
+# The updates after which the parameters are that act, and the rollouts so far.
+Acting = tuple[int, int]
+
+
+def hand_over(updates: int, acting: Acting) -> Acting:
+  return updates, acting[1]
+
+
 def test_environments_step_while_the_device_learns() -> None:
   """Batches contain the numbers of rollouts and of updates so far."""
   is_learning, has_acted = threading.Event(), threading.Event()
   seconds = 60
   batches = []
 
-  def collect(updates: int, rollouts: int) -> tuple[int, tuple[int, int]]:
+  def collect(acting: Acting) -> tuple[Acting, tuple[int, int]]:
+    updates, rollouts = acting
     rollouts += 1
     if rollouts > 1:
       assert is_learning.wait(seconds), 'acting waits for learning'
       is_learning.clear()
       has_acted.set()
-    return rollouts, (rollouts, updates)
+    return (updates, rollouts), (rollouts, updates)
 
   def learn(updates: int, batch: tuple[int, int]) -> int:
     batches.append(batch)
@@ -397,8 +406,8 @@ def test_environments_step_while_the_device_learns() -> None:
       has_acted.clear()
     return updates + 1
 
-  after = host_collector.overlap(0, 0, 0, 4, lambda x: x, collect, learn)
-  assert after == (4, 4, 3)
+  after = host_collector.overlap(0, (0, 0), 4, hand_over, collect, learn)
+  assert after == (4, (3, 4))
   # The first by agents as they are, later ones by those of one update before.
   assert batches == [(1, 0), (2, 0), (3, 1), (4, 2)]
 
@@ -411,23 +420,24 @@ def test_a_request_to_stop_ends_with_what_has_been_collected() -> None:
     return updates + 1
 
   after = host_collector.overlap(
-    *(0, 0, 0, 9, lambda x: x),
-    lambda _, rollouts: (rollouts + 1, rollouts),
+    *(0, (0, 0), 9, hand_over),
+    lambda acting: ((acting[0], acting[1] + 1), acting[1]),
     learn,
     lambda: len(batches) >= 2,
   )
   # Of as many rollouts as updates, so that none is acted in vain.
-  assert after == (len(batches), len(batches), len(batches) - 1)
+  assert after == (len(batches), (len(batches) - 1, len(batches)))
   assert len(batches) in (3, 4)
 
 
 def test_an_error_of_an_environment_ends_acting_and_learning() -> None:
-  def collect(params: int, rollouts: int) -> tuple[int, int]:
+  def collect(acting: Acting) -> tuple[Acting, int]:
+    updates, rollouts = acting
     if rollouts == 1:
       raise RuntimeError('out of order')
-    return rollouts + 1, params
+    return (updates, rollouts + 1), updates
 
   with pytest.raises(RuntimeError, match='out of order'):
     host_collector.overlap(
-      0, 0, 0, 3, lambda x: x, collect, lambda state, batch: state + batch
+      0, (0, 0), 3, hand_over, collect, lambda state, batch: state + batch
     )

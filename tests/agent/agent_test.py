@@ -1,6 +1,7 @@
 """Agents: settings, training in parallel, and learning on probes."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -47,20 +48,23 @@ def test_a_fraction_of_each_batch_is_the_newest() -> None:
     SMALL, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
   )
   add_and_draw = jax.jit(agent.add_and_draw)
-  state = jax.jit(agent.init)(jax.random.key(0))
+  acting = jax.jit(agent.init_acting)(jax.random.split(jax.random.key(0))[1])
+  memory = agent.empty_replay()
   ages: set[int] = set()
   for i in range(12):
     numbers = 100 * i + np.arange(SMALL.num_environments)
-    newest = numbered(state.replay.rollouts, numbers)
-    state, (slots,) = jax.device_get(add_and_draw(state, newest))
-    batch = jax.device_get(replay.take(state.replay, slots))
+    newest = numbered(memory.rollouts, numbers)
+    acting, memory, (slots,) = jax.device_get(
+      add_and_draw(acting, memory, newest)
+    )
+    batch = jax.device_get(replay.take(memory, slots))
     chosen = batch.action[0]
     assert len(chosen) == SMALL.batch_size
     np.testing.assert_array_equal(chosen[:4], numbers[:4])
     jax.tree.map(
       np.testing.assert_array_equal,
       batch,
-      numbered(state.replay.rollouts, chosen),
+      numbered(memory.rollouts, chosen),
     )
     ages |= set(i - chosen[4:] // 100)
   # The rest is from all of replay, the newest included.
@@ -126,35 +130,32 @@ def test_several_updates_follow_each_rollout() -> None:
   )
   agents = training.make(agent, environment, 1)
   start = agents.init(KEYS[:1])
-  state, actors = jax.tree.map(lambda x: x[0], (start.agents, start.actors))
+  state = jax.tree.map(lambda x: x[0], start)
   trained, _ = agents.advance({}, start, 4)
 
   @jax.jit
-  def step(state: Any, actors: Any) -> Any:
-    state, actors, rollout = agent.act(environment, state, actors)
-    state, slots = agent.add_and_draw(state, rollout)
+  def step(state: Any) -> Any:
+    learned = state.learner
+    acting, rollout = agent.act(environment, learned.params, state.acting)
+    acting, memory, slots = agent.add_and_draw(acting, state.replay, rollout)
     for own in slots:
-      batch = replay.take(state.replay, own)
-      state = dataclasses.replace(
-        state, learner=agent.learn({}, state.learner, batch)[0]
-      )
-    return state, actors
+      learned, _ = agent.learn({}, learned, replay.take(memory, own))
+    return agent_lib.AgentState(learned, acting, memory)
 
   @jax.jit
-  def act(state: Any, actors: Any) -> Any:
-    state, actors, rollout = agent.act(environment, state, actors)
+  def act(state: Any) -> Any:
+    acting, rollout = agent.act(environment, state.learner.params, state.acting)
     filled = replay.add(state.replay, rollout)
-    return dataclasses.replace(state, replay=filled), actors
+    return dataclasses.replace(state, acting=acting, replay=filled)
 
-  state, actors = act(*act(state, actors))
-  state, _ = step(*step(state, actors))
+  state = step(step(act(act(state))))
   assert state.replay.added == 32
   # Four rollouts of eight steps in eight environments.
   assert agent.environment_steps(4) == agents.agent.config.actions(4) == 256
   assert agent.environment_steps(0) == 0
   jax.tree.map(
     lambda x, y: np.testing.assert_allclose(x[0], y, rtol=1e-4, atol=1e-5),
-    numbers(trained.agents),
+    numbers(trained),
     numbers(state),
   )
 
@@ -204,8 +205,8 @@ def test_calls_on_the_host_add_up(number: int) -> None:
   agent = agent_lib.make(config, Circle.spec, actor_critic.ActorCritic(**BINS))
   agents = training.make(agent, Circle(), 1)
   whole, _ = agents.advance({}, agents.init(KEYS[:1]), 8)
-  assert whole.agents.replay['added'].tolist() == [64 // number]
-  expected = numbers((whole.agents.learner, whole.actors, whole.agents.key))
+  assert whole.replay['added'].tolist() == [64 // number]
+  expected = numbers((whole.learner, whole.acting))
   state = agents.init(KEYS[:1])
   for updates in (number, 4):
     state, _ = agents.advance({}, state, updates)
@@ -214,7 +215,7 @@ def test_calls_on_the_host_add_up(number: int) -> None:
   state = stopped.train_state
   if updates := 4 - 2 * number:
     state, _ = agents.advance({}, state, updates)
-  got = numbers((state.agents.learner, state.actors, state.agents.key))
+  got = numbers((state.learner, state.acting))
   jax.tree.map(np.testing.assert_array_equal, got, expected)
 
 
@@ -232,26 +233,26 @@ def test_statistics_on_the_host_are_those_of_the_device() -> None:
     return rollouts[-1]
 
   collector.actor.unroll = unroll  # type: ignore[method-assign]
-  agents = jax.jit(jax.vmap(agent.init))(KEYS[:1])
-  _, acting = host_collector.split_acting(agents)
+  agents = jax.jit(jax.vmap(functools.partial(host_collector.init, agent)))(
+    KEYS[:1]
+  )
+  acting = agents.acting
   state = jax.tree.map(lambda x: x[0], agents)
+  statistics, rewards = state.acting.episodes, state.acting.rewards
   learn = jax.jit(lambda state, batch: agent.learn({}, state, batch)[0])
   learners = learner = state.learner
   for _ in range(2):
-    acting, (batch,) = collector.act_and_sample(agents.learner.params, acting)
+    acting, (batch,) = collector.act_and_sample(acting)
     learners = learn(learners, jax.tree.map(lambda x: x[0], batch))
     rollout, is_last = jax.tree.map(lambda x: x[0], rollouts[-1])
     statistics, rewards = agent.count(
-      state.episodes, state.rewards, rollout.reward, is_last
+      statistics, rewards, rollout.reward, is_last
     )
-    state = dataclasses.replace(state, episodes=statistics, rewards=rewards)
-    learner = learn(learner, agent.normalize_rewards(state.rewards, rollout))
+    learner = learn(learner, agent.normalize_rewards(rewards, rollout))
   equal = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
-  jax.tree.map(
-    equal, jax.tree.map(lambda x: x[0], acting.rewards), state.rewards
-  )
-  assert state.rewards is not None
-  assert state.rewards.returns.count == 2 * 8 * 8
+  jax.tree.map(equal, jax.tree.map(lambda x: x[0], acting.rewards), rewards)
+  assert rewards is not None
+  assert rewards.returns.count == 2 * 8 * 8
   jax.tree.map(equal, learners, learner)
 
 
@@ -322,8 +323,8 @@ def test_calls_add_up(agents: training.DeviceTraining) -> None:
   )
   steps = 10 * SMALL.unroll_length * SMALL.num_environments
   # An episode of Catch on four rows takes three steps.
-  np.testing.assert_array_equal(once.agents.episodes.finished // 100, 2)
-  assert (once.agents.replay.added == steps // SMALL.unroll_length).all()
+  np.testing.assert_array_equal(once.acting.episodes.finished // 100, 2)
+  assert (once.replay.added == steps // SMALL.unroll_length).all()
 
 
 def test_calls_of_any_length_give_the_same_results(
@@ -423,7 +424,7 @@ def test_agents_share_nothing(agents: training.DeviceTraining) -> None:
     numbers((together, logs)),
     numbers((alone, logs_alone)),
   )
-  params = numbers(together.agents.learner.params)
+  params = numbers(together.learner.params)
   assert all((x[0] != x[1]).any() for x in jax.tree.leaves(params) if x.any())
 
 
@@ -442,8 +443,8 @@ def test_replay_on_the_host_takes_no_memory_of_the_device() -> None:
   assert memory.tree_bytes(jax.eval_shape(on_device)) > 10_000_000
   for _ in range(2):
     state, _ = host.advance({}, state, 1)
-  assert memory.tree_bytes(state.agents) < 1_000_000
-  np.testing.assert_array_equal(state.agents.replay['added'], [2, 2])
+  assert memory.tree_bytes(state) < 1_000_000
+  np.testing.assert_array_equal(state.replay['added'], [2, 2])
   environment.close()
 
 
@@ -485,7 +486,7 @@ def test_only_an_agent_with_a_core_recalls(
   agents = training.DeviceTraining(agent, probe)
   train_state = agents.init(jax.random.split(jax.random.key(0), 1))
   train_state, _ = agents.advance({}, train_state, 300)
-  (reward,) = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
+  (reward,) = jax.vmap(episodes.mean_return)(train_state.acting.episodes)
   assert reward > 0.9 if solves else abs(reward) < 0.3
 
 
@@ -498,12 +499,11 @@ def trained(request: pytest.FixtureRequest) -> Trained:
   def train(kind: types.Array, key: types.Array) -> Any:
     probe = probes.Probe(kind)
     keys = jax.random.split(key)
-    train_state = (agent.init(keys[0]), agent.init_actor(keys[1], probe))
-    state, _ = jax.lax.fori_loop(
+    state = jax.lax.fori_loop(
       0,
       200,
-      lambda _, train_state: agent.train_step(probe, {}, *train_state)[:2],
-      train_state,
+      lambda _, state: agent.train_step(probe, {}, state)[0],
+      agent.init(keys[0], keys[1], probe),
     )
     observation = jnp.stack(
       [

@@ -144,7 +144,7 @@ def test_agents_with_numbers_that_are_not_finite_are_refused(
     agent_files.rebuild(path, arrays, params)
   # As `Trainer.save` writes it; the return before the first episode is NaN.
   whole = {
-    agent_files.STATE: _State(_Agents(_Learner(params))),
+    agent_files.STATE: _State(_Learner(params)),
     'return': jnp.array(bad),
   }
   agent_files.save(path, small.DESCRIPTION, whole)
@@ -158,13 +158,8 @@ class _Learner:
 
 
 @types.record
-class _Agents:
-  learner: _Learner
-
-
-@types.record
 class _State:
-  agents: _Agents
+  learner: _Learner
 
 
 def changed(**changes: Any) -> agent_files.Description:

@@ -209,7 +209,7 @@ def test_normalization_goes_wherever_the_agent_goes(
     jax.tree.map(
       np.testing.assert_array_equal, moments(trainer.policy()), before
     )
-    rewards = trainer._train_state.agents.rewards
+    rewards = trainer._train_state.acting.rewards
     trainer.train(2, show_progress=False)
     assert moments(trainer.policy())['count'] == 5 * 8 * 4
     jax.tree.map(np.testing.assert_array_equal, moments(policy), before)
@@ -218,7 +218,7 @@ def test_normalization_goes_wherever_the_agent_goes(
     jax.tree.map(
       np.testing.assert_array_equal, moments(trainer.policy()), before
     )
-    loaded = trainer._train_state.agents.rewards
+    loaded = trainer._train_state.acting.rewards
     assert loaded.returns.count == 3 * 4 * 2
     jax.tree.map(np.testing.assert_array_equal, loaded.returns, rewards.returns)
 

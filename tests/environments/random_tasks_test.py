@@ -406,9 +406,9 @@ def test_agents_of_different_subsets_share_a_program() -> None:
 
 def copy_drawn(members: Any) -> dict[str, np.ndarray]:
   """What is drawn for each agent [n, ...]; later steps may donate it."""
-  task = members.actor.environment.task
+  task = members.acting.actor.environment.task
   assert isinstance(task, gridworld.GridWorld)
-  learner = members.agent.learner
+  learner = members.learner
   return {
     'learning_rate': np.array(learner.opt_state.learning_rate),
     'torso': np.array(learner.params['agent/~/torso/mlp/~/linear_0']['w']),

@@ -25,7 +25,6 @@ from disco_rl import config as config_lib
 from disco_rl.agent import learner
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
-from disco_rl.evaluation import base
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import training
@@ -204,16 +203,13 @@ def test_losses_that_are_not_finite(
 ) -> None:
   init = training.DeviceTraining.init
 
-  def poisoned(driver: training.DeviceTraining, keys: Any) -> base.TrainState:
+  def poisoned(driver: training.DeviceTraining, keys: Any) -> Any:
     train_state = init(driver, keys)
     params = jax.tree.map(
-      lambda x: x.at[1].set(np.nan), train_state.agents.learner.params
+      lambda x: x.at[1].set(np.nan), train_state.learner.params
     )
-    agents = dataclasses.replace(
-      train_state.agents,
-      learner=dataclasses.replace(train_state.agents.learner, params=params),
-    )
-    return dataclasses.replace(train_state, agents=agents)
+    learner = dataclasses.replace(train_state.learner, params=params)
+    return dataclasses.replace(train_state, learner=learner)
 
   monkeypatch.setattr(training.DeviceTraining, 'init', poisoned)
   message = error(tmp_path, *CATCH, '--config.seed=7')

@@ -80,7 +80,7 @@ def test_an_environment_that_is_no_tree_is_trained_in() -> None:
   keys = jax.vmap(jax.random.key)(np.arange(1))
   state, _ = agents.advance({}, agents.init(keys), 4)
   # Twelve steps in each of two environments, whose episodes take two.
-  assert state.agents.episodes.finished.tolist() == [12]
+  assert state.acting.episodes.finished.tolist() == [12]
 
 
 def test_environments_that_failed_are_not_saved() -> None:

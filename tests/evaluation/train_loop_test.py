@@ -1,7 +1,6 @@
 """The loop of training: its stages, and what the progress bar says."""
 
 from collections.abc import Callable
-import dataclasses
 import re
 import types
 from typing import Any
@@ -17,7 +16,8 @@ from disco_rl.evaluation import base
 from disco_rl.evaluation import train_loop
 
 
-def train_state() -> base.TrainState:
+def train_state(acts_on: Any = None) -> agent_lib.AgentState:
+  """A state of one agent; on the device if it acts on these environments."""
   nothing: Any = None
   statistics = episodes.EpisodeStatistics(
     running=jnp.zeros((1, 1)),
@@ -27,8 +27,10 @@ def train_state() -> base.TrainState:
     finished=jnp.ones((1,), jnp.int32),
     billions=jnp.zeros((1,), jnp.int32),
   )
-  agents = agent_lib.AgentState(nothing, nothing, statistics, nothing)
-  return base.TrainState(agents=agents, actors=None)
+  acting = actor.Acting(nothing, statistics, None)
+  if acts_on is not None:
+    acting = actor.DeviceActing(**vars(acting), actor=acts_on)
+  return agent_lib.AgentState(nothing, acting, nothing)
 
 
 class Agents:
@@ -50,7 +52,7 @@ class Agents:
   def attempt(
     self,
     rule_params: Any,
-    before: base.TrainState,
+    before: agent_lib.AgentState,
     num_updates: int,
     should_stop: Callable[[], bool],
   ) -> base.Outcome:
@@ -151,6 +153,5 @@ def test_huge_observations_are_named_as_the_cause(
   largest: float, cause: str
 ) -> None:
   observation = {'x': jnp.array([[0.0, -largest]]), 'n': jnp.ones((1, 1), int)}
-  actors = actor.ActorState((), observation, ())
-  state = dataclasses.replace(train_state(), actors=actors)
+  state = train_state(actor.ActorState((), observation, ()))
   assert re.match(cause, train_loop.likely_causes(state))

@@ -131,7 +131,7 @@ def test_chunks_save_memory() -> None:
     meta_values = meta_value.MetaValue(
       meta_value.MetaValueConfig(hidden_sizes=(4,)), spec, torso
     )
-    state = jax.eval_shape(agent.init, jax.random.key(0)).learner
+    state = jax.eval_shape(agent.init_learner, jax.random.key(0))
     value = jax.eval_shape(meta_values.init, jax.random.key(0))
     batch = types.empty_rollout(spec, (), T, B)
 

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from disco_rl import types
+from disco_rl.agent import actor
 from disco_rl.agent import learner
 from disco_rl.meta_training import bootstrapping
 from disco_rl.meta_training import estimator as estimator_lib
@@ -33,14 +34,6 @@ LIFETIME = 100
 def double() -> Iterator[None]:
   with jax.enable_x64(True):
     yield
-
-
-@types.record
-class Learner:
-  """What `inner_loop.Member` holds as its agent: a key and a learner state."""
-
-  key: types.Array
-  learner: learner.LearnerState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,23 +54,28 @@ class Problem:
   num_updates: int = 1
   outer_rate: float = 0.0
 
-  def begin(self, key: types.Array) -> inner_loop_lib.Member:
+  def begin(self, key: types.Array) -> inner_loop_lib.Newborn:
+    """Makes an agent with a key and a learner state, and nothing else."""
     params: Any = {'x': jnp.asarray(self.initial)}
-    agent: Any = Learner(key, learner.LearnerState(params, (), ()))
-    nothing: Any = None
-    return inner_loop_lib.Member(agent, nothing, nothing, nothing)
+    empty: Any = ()
+    return inner_loop_lib.Newborn(
+      learner=learner.LearnerState(params, (), ()),
+      meta_value=empty,
+      acting=actor.Acting(key, empty, None),
+    )
 
   def key(self, state: Any) -> types.Array:
-    return state.agent.key
+    return state.acting.key
 
   def with_key(self, state: Any, key: types.Array) -> Any:
-    return state.replace_agent(key=key)
+    acting = dataclasses.replace(state.acting, key=key)
+    return dataclasses.replace(state, acting=acting)
 
   def steps(self, updates: int, validations: int) -> int:
     return updates + validations
 
   def learner(self, state: Any) -> Any:
-    return state.agent.learner
+    return state.learner
 
   def to_device(self, segment: Any) -> Any:
     return segment
@@ -95,10 +93,10 @@ class Problem:
     del environment
 
     def update(state: Any, _: None) -> Any:
-      before = state.agent.learner
+      before = state.learner
       after, _ = self.learn(rule, before, None)
       entry = inner_loop_lib.Trajectory(before, jnp.zeros((1, 1)), None)
-      return state.replace_agent(learner=after), entry
+      return dataclasses.replace(state, learner=after), entry
 
     state, trajectory = jax.lax.scan(update, state, length=updates)
     return state, trajectory, {}
@@ -108,7 +106,7 @@ class Problem:
 
   def validate(self, environment: None, state: Any) -> Any:
     del environment
-    return state, self.reward_of(state.agent.learner.params['x'])
+    return state, self.reward_of(state.learner.params['x'])
 
   def reward(self, validation: Any) -> Any:
     return validation
@@ -116,10 +114,10 @@ class Problem:
   def outer_gradient(self, state: Any, validation: Any) -> Any:
     del validation
     loss = lambda params: -self.reward_of(params['x'])
-    return jax.grad(loss)(state.agent.learner.params), state, {}
+    return jax.grad(loss)(state.learner.params), state, {}
 
   def outer_step(self, state: Any, gradient: Any) -> Any:
-    params = state.agent.learner.params
+    params = state.learner.params
     return {'x': params['x'] - self.outer_rate * gradient['x']}
 
   def divergence_gradient(self, params: Any, target: Any, _: Any) -> Any:
@@ -202,14 +200,18 @@ def over_a_lifetime(
   @jax.jit
   def run(rule: types.Array, key: types.Array) -> Any:
     params = {'rule': {'value': rule}}
-    member = estimator.initial_member(problem.begin, key)
+    initial = estimator.initial_member(problem.begin, key)
+    member: Any = inner_loop_lib.Member(
+      **vars(initial), replay=(), meta_opt_state=()
+    )
 
     def window(member: Any, _: None) -> Any:
       gradient, member, _ = estimator(params, member, None)
       return member, gradient['rule']['value']
 
     # As a group of one has it.
-    member = jax.tree.map(lambda x: x[None], member).begin(params)
+    member = jax.tree.map(lambda x: x[None], member)
+    member = estimator.begin(member, params)
     member = jax.tree.map(lambda x: x[0], member)
     windows = LIFETIME // problem.num_updates
     return jnp.mean(jax.lax.scan(window, member, length=windows)[1])
@@ -371,7 +373,7 @@ def test_the_target_is_the_learner_some_updates_later(
     gradient['rule']['value'], (x[1] - target) @ of_rate, rtol=1e-9
   )
   # It goes on from the later updates; the outer step is not part of its life.
-  np.testing.assert_allclose(member.agent.learner.params['x'], x[4])
+  np.testing.assert_allclose(member.learner.params['x'], x[4])
   assert estimator.steps == (4 + 1, 4 + 1)
 
 

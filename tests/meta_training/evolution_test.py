@@ -16,6 +16,7 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.meta_training import build
 from disco_rl.meta_training import evolution
+from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import resets
 from disco_rl.update_rules import policy_gradient
@@ -93,13 +94,13 @@ def test_a_pair_shares_its_random_numbers() -> None:
 def test_the_member_continues_with_the_unperturbed_rule() -> None:
   before = initial_member(0)
   _, member, logs = estimate(linear, num_pairs=3)
-  jax.tree.map(np.testing.assert_array_equal, member.agent.rule, RULE)
+  jax.tree.map(np.testing.assert_array_equal, member.rule, RULE)
   assert logs['reward'] == pytest.approx(float(linear(RULE)))
   # Once, from its state before: the perturbed runs leave no trace.
-  assert member.agent.runs == 1
-  assert member.agent.validations == 0
+  assert member.runs == 1
+  assert member.validations == 0
   data = jax.random.key_data
-  assert np.any(data(member.agent.key) != data(before.agent.key))
+  assert np.any(data(member.key) != data(before.key))
 
 
 def test_perturbations_depend_on_the_key_of_the_member() -> None:
@@ -146,10 +147,13 @@ def test_all_environment_steps_are_counted() -> None:
 
   @jax.jit
   def run(key: types.Array) -> Any:
-    member = resets.initial_member(inner_loop, key, environment)
-    member = member.replace_agent(replay=inner_loop.agent.empty_replay())
+    member = inner_loop_lib.Member(
+      **vars(resets.initial_member(inner_loop, key, environment)),
+      replay=inner_loop.agent.empty_replay(),
+      meta_opt_state=(),
+    )
     _, member, _ = strategies(RULE, member, environment)
-    return member.agent.learner
+    return member.learner
 
   jax.block_until_ready(run(jax.random.key(0)))
   jax.effects_barrier()

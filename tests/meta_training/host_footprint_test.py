@@ -51,7 +51,7 @@ def test_the_estimate_is_what_xla_reports(torso: str, core: int) -> None:
   loads = population.needs([group], rule_params).loads
   running = {load.name: load for load in loads}
   _, (_, members, *_) = running['learn'].call
-  learner = memory.device_bytes(members.agent.learner)
+  learner = memory.device_bytes(members.learner)
   for name in ('learn', 'backward'):
     reported = footprints.reported_bytes(running[name].call)
     held = running[name].measurement()()

@@ -119,12 +119,10 @@ def test_micro_batches_of_any_size_do_the_same() -> None:
     )
   # Each member has met its own environments: rewards are its number, or one
   # more, in every transition.
-  returns = one.members.agent.episodes.running / (2 * 5 * LENGTH)
+  returns = one.members.acting.episodes.running / (2 * 5 * LENGTH)
   for i in range(4):
     assert (returns[i] >= i).all() and (returns[i] <= i + 1).all()
-  np.testing.assert_array_equal(
-    one.members.agent.replay['added'], 4 * [2 * 4 * EACH]
-  )
+  np.testing.assert_array_equal(one.members.replay['added'], 4 * [2 * 4 * EACH])
 
 
 def test_updates_of_padding_do_not_count() -> None:
@@ -171,21 +169,20 @@ def test_a_new_member_fills_its_replay_alone() -> None:
 def one_after_the_other(
   learning: Any,
   acting: Any,
-  params: Any,
   num_updates: int,
-  copy_params: Callable[[Any], Any],
-  collect: Callable[[Any, Any], tuple[Any, Any]],
+  hand_over: Callable[[Any, Any], Any],
+  collect: Callable[[Any], tuple[Any, Any]],
   learn: Callable[[Any, Any], Any],
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any]:
   """Acts with the parameters of one update before, and learns when it has."""
-  acting, batch = collect(params, acting)
+  acting, batch = collect(acting)
   for _ in range(num_updates - 1):
-    params = copy_params(learning)
-    acting, next_batch = jax.block_until_ready(collect(params, acting))
+    acting = hand_over(learning, acting)
+    acting, next_batch = jax.block_until_ready(collect(acting))
     learning = jax.block_until_ready(learn(learning, batch))
     batch = next_batch
-  params = copy_params(learning)
-  return learn(learning, batch), acting, params
+  acting = hand_over(learning, acting)
+  return learn(learning, batch), acting
 
 
 def test_acting_while_learning_changes_nothing(
@@ -218,7 +215,7 @@ def test_gradients_that_no_one_reads_take_no_memory() -> None:
   with_them, without = (
     take_steps(1, 1, mode=mode) for mode in ('mixed', 'checkpointed')
   )
-  gradients = 4 * memory.tree_bytes(without.members.agent.learner.params)
+  gradients = 4 * memory.tree_bytes(without.members.learner.params)
   saved = with_them.device_bytes - without.device_bytes
   assert saved == pytest.approx(gradients, rel=0.05)
   jax.tree.map(
@@ -335,4 +332,6 @@ def test_memory_and_disk_beside_devices() -> None:
 
 def _numbers(members: inner_loop_lib.Member) -> Any:
   """All arrays, keys as their data."""
-  return members.replace_agent(key=jax.random.key_data(members.agent.key))
+  key = jax.random.key_data(members.acting.key)
+  acting = dataclasses.replace(members.acting, key=key)
+  return dataclasses.replace(members, acting=acting)

@@ -115,5 +115,5 @@ def test_an_agent_is_reset_after_a_resumption(
   members = group.reset_expired(
     new_keys, members, np.array([False, True, False])
   )
-  is_same = members.agent.key == before.agent.key
+  is_same = members.acting.key == before.acting.key
   np.testing.assert_array_equal(is_same, [True, False, True])

@@ -85,7 +85,7 @@ def test_agents_learn_from_the_discovered_rule_alone() -> None:
     members = group.init(keys, rule_params)
     for _ in range(7):
       _, members, _ = group.step(rule_params, members)
-    return np.asarray(jax.vmap(episodes.mean_return)(members.agent.episodes))
+    return np.asarray(jax.vmap(episodes.mean_return)(members.acting.episodes))
 
   assert np.mean(np.abs(returns(initial))) < 0.3
   assert np.min(returns(state.rule_params)) > 0.7

@@ -208,13 +208,11 @@ def members() -> dict[str, Any]:
 
   @jax.jit
   def init(key: jax.Array) -> Any:
-    member = inner_loop_lib.Member(
-      agent=inner_loop.agent.init(key),
-      actor=None,
+    learning = inner_loop_lib.Learning(
+      learner=inner_loop.agent.init_learner(jax.random.split(key)[0]),
       meta_value=inner_loop.meta_value.init(key),
-      meta_opt_state=(),
     )
-    return to_double((RULE.init_params(key), member))
+    return to_double((RULE.init_params(key), learning))
 
   @jax.jit
   def run(
@@ -453,7 +451,7 @@ def test_finite_differences(
   )
   agent = inner_loop.agent
   rule_params, member, _, validation = members()['old']
-  first = member.agent.learner
+  first = member.learner
   if num_updates == 1:
     first = dataclasses.replace(
       first, opt_state=agent.optimizer.init(first.params)

@@ -582,10 +582,10 @@ def test_estimators_for_the_device_refuse_environments_on_the_host(
 
 def poison(members: inner_loop.Member) -> inner_loop.Member:
   """Sets the parameters of agent 1 to NaN."""
-  learner = members.agent.learner
+  learner = members.learner
   params = jax.tree.map(lambda x: x.at[1].set(np.nan), learner.params)
   learner = dataclasses.replace(learner, params=params)
-  return members.replace_agent(learner=learner)
+  return dataclasses.replace(members, learner=learner)
 
 
 @pytest.fixture

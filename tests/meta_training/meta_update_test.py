@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from disco_rl import types
+from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.environments import base
@@ -103,13 +104,13 @@ class KnownGradients(estimator_lib.DeviceEstimator):
   def __call__(
     self,
     rule_params: types.Params,
-    member: inner_loop_lib.Member,
+    member: inner_loop_lib.DeviceMember,
     environment: Any,
-  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[types.Params, inner_loop_lib.DeviceMember, types.Logs]:
     number = environment.number
     gradient = jax.tree.map(lambda x: gradient_of(number, x, jnp), rule_params)
     square = sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(gradient))
-    statistics = member.agent.episodes
+    statistics = member.acting.episodes
     norm = jnp.asarray(NORMS)[number] * 10.0 ** (statistics.finished % 2)
     factor = norm / jnp.sqrt(square)
     fails = (number == FAILING) & (statistics.finished == 1)
@@ -118,7 +119,9 @@ class KnownGradients(estimator_lib.DeviceEstimator):
     )
     return (
       jax.tree.map(lambda x: factor * x, gradient),
-      member.replace_agent(episodes=statistics),
+      dataclasses.replace(
+        member, acting=dataclasses.replace(member.acting, episodes=statistics)
+      ),
       {'loss': jnp.where(fails, jnp.nan, 1.0)},
     )
 
@@ -170,7 +173,7 @@ class RecordedTraining:
 
   def advance(
     self, rule_params: types.Params, train_state: np.ndarray, num_updates: int
-  ) -> tuple[training.TrainState, types.Logs]:
+  ) -> tuple[Any, types.Logs]:
     returned = 10.0 * len(self.trials) + np.arange(self.num_agents)
     self.trials.append(Trial(train_state, flat(rule_params), num_updates))
     statistics = episodes.EpisodeStatistics(
@@ -183,10 +186,9 @@ class RecordedTraining:
       ),
       finished=jnp.ones((self.num_agents,), jnp.int32),
     )
-    agents: Any = agent_lib.AgentState(
-      learner=None, replay=None, episodes=statistics, key=None
-    )
-    return training.TrainState(agents=agents, actors=None), {}
+    nothing: Any = None
+    acting = actor.Acting(nothing, statistics, None)
+    return agent_lib.AgentState(nothing, acting, nothing), {}
 
 
 def flat(rule_params: types.Params) -> np.ndarray:
@@ -420,30 +422,20 @@ def one_update(
 ) -> tuple[types.Array, types.Logs, bool]:
   """The first of an agent, its logs, and whether Adam is as it was."""
   optimizer = meta_update.per_agent_adam(LEARNING_RATE, MAX_NORM)
-  missing: Any = None
   rule_params = {'module': {'w': jnp.zeros((3,))}}
   before = optimizer.init(rule_params)
-  member = inner_loop_lib.Member(
-    agent=agent_lib.AgentState(
-      learner=missing, replay=missing, episodes=episodes.init(1), key=missing
-    ),
-    actor=None,
-    meta_value=missing,
-    meta_opt_state=before,
-  )
-  update, member, logs = jax.jit(
+  update, after, logs = jax.jit(
     lambda gradient, loss, counts: meta_update.member_update(
       optimizer,
       rule_params,
-      member,
+      before,
       {'module': {'w': gradient}},
       {'loss': loss, 'other': jnp.float32(1.0)},
+      episodes.init(1),
       counts,
     )
   )(jnp.array([gradient, 0.5, -0.5]), jnp.float32(loss), jnp.array(counts))
-  same = jax.tree.map(
-    lambda x, y: bool((x == y).all()), member.meta_opt_state, before
-  )
+  same = jax.tree.map(lambda x, y: bool((x == y).all()), after, before)
   return update['module']['w'], logs, all(jax.tree.leaves(same))
 
 

@@ -78,12 +78,14 @@ def test_agents_live_on_and_perturbations_add_up(discovery: Discovery) -> None:
   @jax.jit
   def live(rule_params: types.Params, sign: float, member: Any) -> Any:
     """The agent after a window, its rewards, and the noise in its rule."""
-    key, noise_key = jax.random.split(member.agent.key)
+    key, noise_key = jax.random.split(member.acting.key)
     noise = optax.tree.random_like(noise_key, rule_params)
     member, _, _ = inner_loop.run(
       environment,
       jax.tree.map(lambda x, y: x + sign * STD * y, rule_params, noise),
-      member.replace_agent(key=key),
+      dataclasses.replace(
+        member, acting=dataclasses.replace(member.acting, key=key)
+      ),
       UPDATES,
     )
     member, validation = inner_loop.validate(environment, member)
@@ -92,10 +94,7 @@ def test_agents_live_on_and_perturbations_add_up(discovery: Discovery) -> None:
   @jax.jit
   def agents_of(members: Any) -> list[Any]:
     """The agents of the only member, one by one."""
-    nothing: Any = None
-    alone = dataclasses.replace(
-      members, meta_opt_state=nothing, perturbations=nothing
-    )
+    alone = persistent_evolution._agents_of(members)
     return [
       inner_loop.fill_replay(
         environment, jax.tree.map(lambda x, i=i: x[0, i], alone)
@@ -148,11 +147,11 @@ def test_pairs_begin_alike_and_differ_from_each_other(
   members = discovery.group.init(
     jax.random.split(jax.random.key(0), 1), discovery.rule_params
   )
-  for x in jax.tree.leaves(members.agent.learner.params):
+  for x in jax.tree.leaves(members.learner.params):
     np.testing.assert_array_equal(x[0, 0::2], x[0, 1::2])
   differ = [
     np.any(np.asarray(x[0, 0]) != x[0, 2])
-    for x in jax.tree.leaves(members.agent.learner.params)
+    for x in jax.tree.leaves(members.learner.params)
   ]
   assert any(differ)
 

@@ -77,20 +77,24 @@ def copied(tree: Any) -> Any:
 
 def as_on_host(members: inner_loop_lib.Member) -> inner_loop_lib.Member:
   """The members as a group on the host has them."""
-  added = members.agent.replay.added
-  counts: Any = {'start': jnp.zeros_like(added), 'added': added}
-  members = members.replace_agent(replay=counts)
-  params = copied(members.agent.learner.params)
-  return offloading.offloaded(dataclasses.replace(members, actor=params))
+  added, device = members.replay.added, members.acting
+  acting = host_collector.HostActing(
+    device.key, device.episodes, device.rewards, copied(members.learner.params)
+  )
+  counters = {'start': jnp.zeros_like(added), 'added': added}
+  return offloading.offloaded(
+    dataclasses.replace(members, acting=acting, replay=counters)
+  )
 
 
 def as_on_device(members: inner_loop_lib.Member) -> inner_loop_lib.Member:
   """A copy whose replay tells how much is in it, as on a device."""
-  counts: Any = members.agent.replay
-  return members.replace_agent(
+  counts: Any = members.replay
+  return dataclasses.replace(
+    members,
     replay=replay.ReplayState(
       rollouts=None, added=counts['added'] - counts['start']
-    )
+    ),
   )
 
 
@@ -266,8 +270,8 @@ def test_failures_of_padding_do_not_end_a_run() -> None:
 
 def test_every_parameter_of_the_agents_changes(warm: Warm) -> None:
   for name, parts in {
-    'agent': lambda member: member.agent.learner.params,
-    'target network': lambda m: m.agent.learner.rule_state.target_params,
+    'agent': lambda member: member.learner.params,
+    'target network': lambda m: m.learner.rule_state.target_params,
     'meta-value function': lambda member: member.meta_value.params,
   }.items():
     for i in range(4):
@@ -305,7 +309,7 @@ def test_members_are_independent(warm: Warm) -> None:
 
 
 def test_initial_members_differ(warm: Warm) -> None:
-  for path, x in leaves(warm.initial.agent.learner.params).items():
+  for path, x in leaves(warm.initial.learner.params).items():
     if path.endswith("['w']"):
       assert len(np.unique(x.reshape(4, -1), axis=0)) == 4, path
 
@@ -320,24 +324,22 @@ def assert_reset(
   index: int,
 ) -> None:
   """This member is as fresh as can be, and the others are untouched."""
-  for i in range(len(before.agent.replay.added)):
+  for i in range(len(before.replay.added)):
     if i != index:
       assert not changed(before, after, i)
   assert not changed(before.meta_opt_state, after.meta_opt_state, index)
-  assert before.agent.replay.added[index] > 0
-  assert after.agent.replay.added[index] == 0
+  assert before.replay.added[index] > 0
+  assert after.replay.added[index] == 0
 
   def comparable(members: inner_loop_lib.Member) -> Any:
     # Storage of which nothing counts as filled, and the moments, remain.
-    replay = dataclasses.replace(members.agent.replay, rollouts=None)
-    members = dataclasses.replace(
-      members.replace_agent(replay=replay), meta_opt_state=None
-    )
+    replay = dataclasses.replace(members.replay, rollouts=None)
+    members = dataclasses.replace(members, replay=replay, meta_opt_state=())
     return {path: x[index] for path, x in leaves(members).items()}
 
   assert_close(comparable(after), comparable(fresh), 1e-5)
   for part in (
-    lambda member: member.agent.learner.params,
+    lambda member: member.learner.params,
     lambda member: member.meta_value.params,
   ):
     weights = {path for path in leaves(part(before)) if path.endswith("['w']")}
@@ -352,7 +354,7 @@ def test_one_of_the_members_is_reset(warm: Warm) -> None:
   # It goes on learning.
   _, after, logs = warm.group.step(warm.rule_params, after)
   assert all(np.isfinite(x).all() for x in leaves(logs).values())
-  added = after.agent.replay.added.tolist()
+  added = after.replay.added.tolist()
   # Two for each update, and before the first update of a life two more.
   assert added == [14, 14, 6, 14]
 
@@ -418,18 +420,16 @@ class Pair:
 def in_turn(
   learning: Any,
   acting: Any,
-  params: Any,
   num_updates: int,
-  copy_params: Any,
+  hand_over: Any,
   collect: Any,
   learn: Any,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any]:
   """`host_collector.overlap`, but each rollout waits for the update before."""
-  del params
   for _ in range(num_updates):
-    acting, batch = collect(copy_params(learning), acting)
+    acting, batch = collect(hand_over(learning, acting))
     learning = learn(learning, batch)
-  return learning, acting, copy_params(learning)
+  return learning, hand_over(learning, acting)
 
 
 @pytest.fixture(scope='module')
@@ -463,13 +463,13 @@ def test_both_kinds_of_group_do_the_same(pair: Pair) -> None:
   expected_updates, expected_members, expected_logs = pair.on_device
   assert_close(logs, expected_logs, 1e-3)
   # On the host also the parameters wait that act next, those before the update.
-  expected = dataclasses.replace(
-    as_on_host(expected_members), actor=members.actor
-  )
+  expected = as_on_host(expected_members)
+  acting = dataclasses.replace(expected.acting, params=members.acting.params)
+  expected = dataclasses.replace(expected, acting=acting)
   assert_close(members, expected, 1e-3)
   # Adam, still cold, enlarges the rounding of small gradients.
   assert_close(updates, expected_updates, 2e-3)
-  assert (members.agent.episodes.finished > 0).all()
+  assert (members.acting.episodes.finished > 0).all()
 
 
 def test_one_of_the_members_on_the_host_is_reset(pair: Pair) -> None:
@@ -487,15 +487,16 @@ def test_one_of_the_members_on_the_host_is_reset(pair: Pair) -> None:
 def test_resumed_members_on_the_host_start_an_episode(pair: Pair) -> None:
   members = pair.host.init(keys(0, 2), pair.rule_params)
   statistics = dataclasses.replace(
-    members.agent.episodes,
-    running=members.agent.episodes.running + 3.0,
-    finished=members.agent.episodes.finished + 1,
+    members.acting.episodes,
+    running=members.acting.episodes.running + 3.0,
+    finished=members.acting.episodes.finished + 1,
   )
-  members = members.replace_agent(episodes=statistics)
+  acting = dataclasses.replace(members.acting, episodes=statistics)
+  members = dataclasses.replace(members, acting=acting)
   resumed = pair.host.resume(members, 1)
   for i in range(2):
-    assert changed(members, resumed, i) == {'.agent.episodes.running'}
-  assert (resumed.agent.episodes.running == 0).all()
+    assert changed(members, resumed, i) == {'.acting.episodes.running'}
+  assert (resumed.acting.episodes.running == 0).all()
   # They can be overwritten in place, as each micro-batch does.
   offloading.put(
     resumed, np.array([0]), offloading.take(resumed, np.array([1]))

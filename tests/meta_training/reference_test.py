@@ -286,7 +286,7 @@ def check(
   )
   step = reference.MetaStep(
     settings,
-    as_agent(done.before.agent.learner),
+    as_agent(done.before.learner),
     done.batches,
     done.validation,
     advantage,
@@ -295,7 +295,7 @@ def check(
   indices = indices[:ENTRIES]
   gradient, agent = step.gradient(eta, indices, step=1e-5)
 
-  got = as_agent(done.after.agent.learner)
+  got = as_agent(done.after.learner)
   for name, tolerance in (('params', 2e-6), ('target', 2e-6)):
     assert_close(getattr(got, name), getattr(agent, name), tolerance)
   assert_close(got.memory, agent.memory, 2e-4)

@@ -446,20 +446,13 @@ def assert_logs(logs: types.Logs, expected: dict[str, float]) -> None:
     assert logs[name] == pytest.approx(value, rel=1e-7), name
 
 
-def make_member(
+def make_learning(
   table: Table, value: meta_value.MetaValueState
-) -> inner_loop_lib.Member:
-  agent = agent_lib.AgentState(
-    learner=learner.LearnerState(
-      params={'table': table}, opt_state=NO_STATE, rule_state=()
-    ),
-    replay=None,
-    episodes=None,
-    key=None,
+) -> inner_loop_lib.Learning:
+  state = learner.LearnerState(
+    params={'table': table}, opt_state=NO_STATE, rule_state=()
   )
-  return inner_loop_lib.Member(
-    agent=agent, actor=None, meta_value=value, meta_opt_state=()
-  )
+  return inner_loop_lib.Learning(learner=state, meta_value=value)
 
 
 # Of SGD.
@@ -500,7 +493,7 @@ def test_gradient_of_the_outer_loss() -> None:
   )
   gradient, member, logs = jax.jit(estimator.differentiate)(
     {'table': rule},
-    make_member(tables[-1], value),
+    make_learning(tables[-1], value),
     trajectory,
     as_rollout(validation),
   )
@@ -520,7 +513,7 @@ def test_gradient_of_the_outer_loss() -> None:
   # The raw advantage is another.
   assert abs(np.mean(expected.normalized_advantage - expected.advantage)) > 0.1
   # All else of the member is as it was.
-  assert_tables(member.agent.learner.params['table'], tables[-1])
+  assert_tables(member.learner.params['table'], tables[-1])
 
 
 @pytest.mark.parametrize('on_inner_batches', [False, True])
@@ -534,13 +527,13 @@ def test_values_of_inner_batches_are_those_of_the_policy_before(
   batch = random_rollout(rng)
   value = random_value_state(inner_loop, rng)
   member, updates, logs = jax.jit(inner_loop.learn)(
-    {'table': rule}, make_member(table, value), as_rollout(batch)
+    {'table': rule}, make_learning(table, value), as_rollout(batch)
   )
   gradient = inner_gradient(rule, table, batch)
   assert_tables(updates.gradients['table'], gradient)
   assert_tables(updates.states.params['table'], table)
   after = descend(table, gradient)
-  assert_tables(member.agent.learner.params['table'], after)
+  assert_tables(member.learner.params['table'], after)
 
   if not on_inner_batches:
     jax.tree.map(np.testing.assert_array_equal, member.meta_value, value)

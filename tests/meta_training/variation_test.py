@@ -47,14 +47,11 @@ def test_rates_are_drawn_log_uniformly_and_used() -> None:
 
   @jax.jit
   def draw(keys: Any) -> Any:
-    state = own.init(jax.random.key(0))
-    each = jax.vmap(
-      lambda key: variation.draw(config, dataclasses.replace(state, key=key))
-    )
-    return each(keys)
+    state = own.init_learner(jax.random.key(0))
+    return jax.vmap(lambda key: variation.draw(config, state, key))(keys)
 
-  states = draw(jax.random.split(jax.random.key(0), 500))
-  rates = np.asarray(states.learner.opt_state.learning_rate)
+  states, _ = draw(jax.random.split(jax.random.key(0), 500))
+  rates = np.asarray(states.opt_state.learning_rate)
   scaled = np.log10(rates) / 2 + 2
   assert scaled.min() > 0 and scaled.max() < 1
   want = np.arange(0.1, 1, 0.1)
@@ -112,8 +109,8 @@ def test_without_ranges_nothing_changes() -> None:
 
 def test_without_ranges_nothing_is_drawn() -> None:
   none = variation.VariationConfig()
-  state: Any = object()
-  assert variation.draw(none, state) is state
+  given: tuple[Any, Any] = object(), object()
+  assert variation.draw(none, *given) == given
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_agents_learn_from_observations_of_mean_0_and_deviation_1() -> None:
     agent.rule.output_spec(2),
     dataclasses.replace(CONFIG.network, normalize_observations=False),
   )
-  state = agent.init(jax.random.key(0)).learner
+  state = agent.init_learner(jax.random.split(jax.random.key(0))[0])
   learn = jax.jit(lambda state, batch: agent.learn({}, state, batch))
   for seed in (0, 1):
     state, update = learn(state, batch(seed))

@@ -319,6 +319,29 @@ def test_another_structure_is_refused_with_its_version(
   assert files.steps(folder) == [4]
 
 
+@pytest.mark.parametrize(
+  ('former', 'present'),
+  [
+    ('.agents.learner.params.agent.w', '.learner.params.agent.w'),
+    ('.agents.replay.added', '.replay.added'),
+    ('.agents.episodes.recent', '.acting.episodes.recent'),
+    ('.agents.rewards.returns.mean', '.acting.rewards.returns.mean'),
+    ('.actors.environment.0', '.acting.actor.environment.0'),
+    # The parameters that act on the host.
+    ('.actors.environment_torso.w', '.acting.params.environment_torso.w'),
+  ],
+)
+def test_arrays_of_agents_have_new_places(former: str, present: str) -> None:
+  for state in ('train_state', 'groups.12', "['train_state']"):
+    if state == 'groups.12':
+      former = former.replace('agents', 'agent').replace('actors', 'actor')
+    for version in (None, '0.3.0.dev0+1a2b'):
+      assert versions.array_name(state + former, version) == state + present
+      assert versions.array_name(state + present, version) == state + present
+    assert versions.array_name(state + former, '0.3.0') == state + former
+  assert versions.array_name(former, None) == former
+
+
 def test_checkpoints_name_the_version(tmp_path: pathlib.Path) -> None:
   with checkpointing.Checkpointer(tmp_path / 'checkpoints') as checkpointer:
     checkpointer.save(1, {'x': np.zeros(3)})
