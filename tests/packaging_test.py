@@ -225,12 +225,13 @@ def test_core_holds_nothing_that_only_tests_import() -> None:
   assert core <= imported
 
 
-def test_what_a_release_runs_is_pinned_and_tested() -> None:
+def test_what_workflows_run_is_pinned_and_releases_are_tested() -> None:
   """Tags and branches of other projects can be moved."""
   root = launching.REPOSITORY
   workflows = root / '.github' / 'workflows'
-  for name in ('release', 'test'):
-    path = workflows / f'{name}.yml'
+  paths = sorted(workflows.glob('*.yml'))
+  assert len(paths) == 3
+  for path in paths:
     text = path.read_text(encoding='utf-8')
     for action in re.findall(r'uses: (\S+)', text):
       assert re.search(r'@[0-9a-f]{40}$|^\./', action), (path, action)
