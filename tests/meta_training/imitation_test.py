@@ -1,5 +1,6 @@
 """Tests of disco_rl/meta_training/imitation.py and of launch/imitate.py."""
 
+import functools
 import json
 import pathlib
 from typing import Any
@@ -136,6 +137,26 @@ def test_learning_reduces_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     lambda error, _: errors.append(error),
   )
   assert np.mean(errors[-10:]) < 0.8 * np.mean(errors[:10])
+
+
+def test_inputs_fit_the_network_and_errors_are_reported_before_signals(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """Without the minute in which training is compiled."""
+  key, config = jax.random.key(0), small.META_NETWORK
+  params = jax.eval_shape(lambda key: meta_network.init(key, config), key)
+  loss = functools.partial(imitation._loss, config, progress=0.5)
+  total, distances = jax.eval_shape(loss, params, key)
+  assert [x.shape for x in (total, *distances)] == [(), (), ()]
+
+  def known(_: Any, params: types.Params, *args: Any, **options: Any) -> Any:
+    return params['w'], (0.25, 0.5)
+
+  monkeypatch.setattr(meta_network, 'init', lambda *_: {'w': jnp.zeros(())})
+  monkeypatch.setattr(imitation, '_loss', known)
+  reported: list[tuple[float, float]] = []
+  imitation.train(key, config, 2, lambda *x: reported.append(x))
+  assert reported == [(0.25, 0.5)] * 2
 
 
 def test_a_rule_without_q_cannot_imitate() -> None:

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 import contextlib
 import pathlib
 import re
+import sys
 from typing import Any
+from unittest import mock
 
 import launching
 import numpy as np
@@ -170,6 +172,23 @@ def test_names_are_checked_with_the_settings(
 
 
 # Those of packages.
+
+
+def test_weights_and_biases_resumes_and_ends_a_run(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """By what its package is told, which need not be installed."""
+  wandb = mock.Mock()
+  monkeypatch.setitem(sys.modules, 'wandb', wandb)
+  loggers.Run(tmp_path, SETTINGS, 'update').remember('another', 'its')
+  write(tmp_path, 'wandb', ROWS[:4])
+  write(tmp_path, 'wandb', ROWS[4:], since=20)
+  first, second = (call.kwargs['id'] for call in wandb.init.call_args_list)
+  assert first == second
+  known = metrics.read_json(tmp_path / 'loggers.json')
+  assert known == {'another': 'its', 'wandb': first}
+  ends = wandb.init.return_value.finish.call_args_list
+  assert ends == [mock.call(exit_code=0)] * 2
 
 
 def test_weights_and_biases_offline(
