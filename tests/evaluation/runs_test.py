@@ -3,6 +3,7 @@
 import pathlib
 
 from disco_rl.evaluation import runs
+from disco_rl.runtime import metrics
 
 
 def test_long_names_of_folders_are_cut_and_stay_different(
@@ -18,3 +19,19 @@ def test_long_names_of_folders_are_cut_and_stay_different(
     (tmp_path / name).mkdir()
   # As earlier versions, which runs are resumed in.
   assert runs.slug('rule=runs/a/rule.npz') == 'rule-runs-a-rule'
+
+
+def test_a_run_is_over_once_it_has_all_its_updates_or_has_failed(
+  tmp_path: pathlib.Path,
+) -> None:
+  """Also one of a single update."""
+  for updates in (1, 3):
+    run = runs.Run('run', tmp_path / f'{updates}', 'rule', {'updates': updates})
+    assert not run.is_over
+    run.folder.mkdir()
+    for done in (updates - 1, updates):
+      metrics.write_json(run.folder / 'summary.json', {'updates': done})
+      assert run.is_over == (done == updates)
+  failed = runs.Run('run', tmp_path / 'failed', 'rule', {'updates': 1})
+  failed.fail('its environment ended')
+  assert failed.is_over

@@ -337,7 +337,10 @@ def test_a_device_that_is_not_known_is_described_by_flags() -> None:
   ):
     launcher.make_cluster()
   with launching.parsed(config, *described, _UNUSED):
-    assert launcher.make_cluster().bandwidth == pytest.approx(0.4 * 1008e9)
+    cluster = launcher.make_cluster()
+    assert cluster.bandwidth == pytest.approx(0.4 * 1008e9)
+    for operands in ('bfloat16', 'float32'):
+      assert cluster.flops[operands] == pytest.approx(0.4 * 165e12)
     with pytest.raises(flags.IllegalFlagValueError, match='above 0'):
       flags.FLAGS.efficiency = 0.0
 
