@@ -22,6 +22,7 @@ from disco_rl.analysis import ablation
 from disco_rl.analysis import figures
 from disco_rl.analysis import hand_made
 from disco_rl.analysis import horizon
+from disco_rl.analysis import pictures
 from disco_rl.analysis import probes
 from disco_rl.analysis import recording
 from disco_rl.analysis import scenes
@@ -229,6 +230,24 @@ def test_values_of_a_hand_made_scene() -> None:
   for outputs in (made.outputs, scenes.as_outputs(made.state.target_params)):
     q = value_targets.values_from_logits(outputs['q'], RULE.max_abs_value)
     np.testing.assert_allclose(q, np.broadcast_to(values, q.shape), atol=1e-3)
+
+
+def test_the_scene_that_is_drawn_is_as_described(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  drawn = []
+  monkeypatch.setattr(scenes, 'settle', lambda *args, **_: args[2])
+  monkeypatch.setattr(scenes, 'targets', lambda *_: None)
+  monkeypatch.setattr(figures, 'targets', lambda made, _: drawn.append(made))
+  pictures.targets(RULE, {})
+  rollout = drawn[0].rollout
+  assert rollout.reward[:, 0].tolist() == [0] * 5 + [1, 0, -1] + [0] * 4
+  assert np.flatnonzero(rollout.is_terminal).tolist() == [5]
+  assert {*rollout.action[:-1, 0].tolist()} == {0, 1, 2}
+  q = value_targets.values_from_logits(
+    drawn[0].outputs['q'], RULE.max_abs_value
+  )
+  np.testing.assert_allclose(q[0, 0], [0.5, 0, 0], atol=1e-3)
 
 
 def test_settling_changes_only_the_state_of_the_rule() -> None:
@@ -447,6 +466,8 @@ def test_figures(tmp_path: pathlib.Path) -> None:
   }
   for name, fig in drawn.items():
     plotting.save(fig, tmp_path / f'{name}.png')
+    # Otherwise titles and labels would overlap.
+    assert fig.get_layout_engine() is not None, name
   assert len(list(tmp_path.iterdir())) == 6
   np.testing.assert_array_equal(_lines(drawn['targets'])[0], targets.q[:, 1])
   confidence, policy, value = _lines(drawn['trace'])
@@ -456,12 +477,16 @@ def test_figures(tmp_path: pathlib.Path) -> None:
   # Two trajectories and their mean, until none lasts as long.
   of_y = [line.get_ydata() for line in drawn['horizon'].axes[0].lines]
   np.testing.assert_array_equal(of_y, [[0.5, 0.25], [0.3, np.nan], [0.4, 0.25]])
+  colors = {line.get_color() for line in drawn['horizon'].axes[0].lines}
+  assert colors == {figures.COLORS['y']}
   labels = [x.get_text() for x in drawn['reliance'].axes[0].get_yticklabels()]
   assert [x.partition(':\n')[2] for x in labels] == [
     'moves by 0.5, used',
     'moves by 0.008, not used',
   ]
-  (curve,) = drawn['probes'].axes[0].lines
+  panel = drawn['probes'].axes[0]
+  assert panel.get_subplotspec().get_gridspec().ncols == 2
+  (curve,) = panel.lines
   np.testing.assert_allclose(curve.get_ydata(), scores.mean(axis=0))
   (band,) = drawn['probes'].axes[0].collections
   (border,) = (path.vertices[:, 1] for path in band.get_paths())

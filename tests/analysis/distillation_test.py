@@ -129,3 +129,6 @@ def test_lives_are_drawn(tmp_path: pathlib.Path) -> None:
   for panel, values in ((left, [0.5]), (right, [0.75, 0.25])):
     means = [line for line in panel.lines if line.get_linewidth() > 2]
     assert [line.get_ydata()[0] for line in means] == values
+  # Curves at 0 and 1 are seen.
+  low, high = right.get_ylim()
+  assert low < 0 and high > 1

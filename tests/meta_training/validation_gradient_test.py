@@ -516,6 +516,32 @@ def test_gradient_of_the_outer_loss() -> None:
   assert_tables(member.learner.params['table'], tables[-1])
 
 
+def test_gradient_of_the_divergence_from_a_target() -> None:
+  """At every step; and of the entropies of y and z."""
+  rng = np.random.default_rng(2)
+  table, target = (random_table(rng, rule=False) for _ in range(2))
+  validation = random_rollout(rng)
+  problem = inner_problem.AgentProblem(make_inner_loop(), COSTS)
+  gradient, _ = jax.jit(problem.divergence_gradient)(
+    {'table': table}, {'table': target}, as_rollout(validation)
+  )
+
+  def loss(table: Table) -> float:
+    terms = []
+    for t, b in real(validation):
+      state, action = validation['state'][t, b], validation['action'][t, b]
+      wanted = log_softmax(target['logits'][state])
+      log_pi = log_softmax(table['logits'][state])
+      terms.append(
+        np.sum(np.exp(wanted) * (wanted - log_pi))
+        - Y_ENTROPY_COST * entropy(table['y'][state])
+        - Z_ENTROPY_COST * entropy(table['z'][state, action])
+      )
+    return sum(terms) / (len(terms) + 1e-8)
+
+  assert_tables(gradient['table'], differences(loss, table))
+
+
 @pytest.mark.parametrize('on_inner_batches', [False, True])
 def test_values_of_inner_batches_are_those_of_the_policy_before(
   on_inner_batches: bool,

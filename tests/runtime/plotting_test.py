@@ -46,6 +46,8 @@ def test_labels_at_the_ends_of_lines_keep_apart() -> None:
   assert in_order[0] <= 1
   assert in_order[3] == 0.2
   assert (np.diff(in_order) <= -0.07).all()
+  numbers = ax.get_xticklabels() + ax.get_yticklabels()
+  assert min(x.get_fontsize() for x in numbers) > 10
 
 
 def test_more_curves_than_colors_are_drawn_apart() -> None:
