@@ -14,6 +14,7 @@ from disco_rl.environments import registry
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.host import terminal
 from disco_rl.environments.jax_native import catch
+from disco_rl.environments.jax_native import chain
 from disco_rl.environments.jax_native import gridworld
 from disco_rl.environments.jax_native import random_catch
 from disco_rl.environments.jax_native import sokoban
@@ -81,6 +82,22 @@ def test_sokoban() -> None:
   picture = sokoban.Sokoban(np.zeros((1, 10, 10, 2), np.uint8)).render(state)
   np.testing.assert_array_equal(cells(picture)[:4], want)
   assert (cells(picture)[4:] == boards.FLOOR).all()
+
+
+def test_chains() -> None:
+  """The cue, the choice once it is made, and the step of so many."""
+  task = chain.build(
+    payoff=[[0.0, 1.0, -1.0], [0.0, -1.0, 1.0]],
+    lengths=(3, 4),
+    num_positions=4,
+    num_bits=0,
+  )
+  for choice, second_row in ((-1, '.....'), (2, '..b..')):
+    step, length, cue, chosen = (jnp.int32(x) for x in (1, 3, 1, choice))
+    state = chain.ChainState(step=step, length=length, cue=cue, choice=chosen)
+    np.testing.assert_array_equal(
+      cells(task.render(state)), drawing('.a...', second_row, '.@..#')
+    )
 
 
 @pytest.mark.needs('minatar/breakout')
