@@ -129,6 +129,26 @@ def test_a_rule_without_a_run_in_some_environment_is_not_compared(
   assert 'No learning rate has all scores: b.' in text
 
 
+@pytest.mark.parametrize(
+  ('rates', 'said'),
+  [
+    ({'a': (0.1, 0.2), 'b': (0.1,)}, 'shown at the one of 2 learning rates'),
+    ({'a': (0.1,), 'b': (0.1,)}, 'All rules have the same learning rate.'),
+    ({'a': (0.1,), 'b': (0.2,)}, 'the one learning rate at which it was run.'),
+  ],
+)
+def test_it_is_said_how_learning_rates_were_chosen(
+  rates: dict[str, tuple[float, ...]], said: str
+) -> None:
+  results = [
+    result('catch', rule, rate)
+    for rule, tried in rates.items()
+    for rate in tried
+  ]
+  (compared,) = comparison.compare(results)
+  assert said in report._about_rates(compared)
+
+
 def test_scores_are_compared_in_the_same_environment() -> None:
   """In whatever order the runs are, as in a sample of a sweep."""
   results = [
