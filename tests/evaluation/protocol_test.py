@@ -606,6 +606,10 @@ def test_what_is_worse_than_random_play_is_listed(
   assert interval == pytest.approx([-0.5, -0.3])
   # After 10 updates Catch is better than random play by its own measure.
   assert ('catch/4x4', 'policy_gradient', 10) not in worse
+  row = '| bsuite/discounting_chain | policy_gradient | 20 | -0.400 ['
+  lines = (reported / 'report.md').read_text().splitlines()
+  (line,) = (line for line in lines if line.startswith(row))
+  assert line.endswith(' | yes |')
 
 
 def test_the_page_needs_no_other_file(reported: pathlib.Path) -> None:
