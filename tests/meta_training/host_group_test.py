@@ -265,6 +265,25 @@ def test_a_population_that_does_not_fit_is_refused(
     needs.check()
 
 
+def test_programs_share_a_device_with_what_waits_of_other_groups(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  groups = [make_group(2, 1), make_group(4, 1, offload=True)]
+  waiting = lambda group, _: 10 * group.config.num_members
+  monkeypatch.setattr(host_group.HostGroup, 'waiting_bytes', waiting)
+  loads = population.needs(groups, RULE_PARAMS).loads
+  each = len(loads) // 2
+  for group, own, of_others in (
+    (groups[0], loads[:each], 40),
+    (groups[1], loads[each:], 20),
+  ):
+    additional = group.additional_bytes({load.name: load.call for load in own})
+    for load in own:
+      assert load.additional == additional.get(load.name, 0) + of_others
+      is_offloaded = group.config.inner_loop.config.offload
+      assert ('set offload=True' in load.remedies) != is_offloaded
+
+
 @pytest.mark.parametrize('is_on_disk', [False, True])
 def test_replay_is_moved_to_disk_only_once(is_on_disk: bool) -> None:
   group = make_group(2, 1, replay_on_disk=is_on_disk)
