@@ -114,7 +114,10 @@ def _meta_gradient(dtype: str) -> tuple[Row, types.Params]:
 
     member, trajectory = jax.lax.scan(learn, member, batches)
     gradient, _, _ = estimator.differentiate(
-      rule_params, member, inner_loop.segments(trajectory), validation
+      rule_params,
+      member,
+      inner_loop.split_into_segments(trajectory),
+      validation,
     )
     return gradient
 

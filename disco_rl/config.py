@@ -66,21 +66,21 @@ class Requirement:
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckedBy:
+class Validator:
   """A function that raises ValueError for values that are not valid."""
 
   function: Callable[[Any], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class ConvertedBy:
+class Converter:
   """A function that values pass through before they are checked."""
 
   function: Callable[[Any], Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Called:
+class Alias:
   """The name of a setting, if it is not the prefix and the field's name."""
 
   name: str
@@ -145,7 +145,7 @@ _TYPES: Mapping[object, Requirement] = {
 
 # A mapping whose entries are settings, like the other fields.
 _MERGED = 'merged'
-Merged = Annotated[Mapping[str, object], _MERGED]
+ExtraSettings = Annotated[Mapping[str, object], _MERGED]
 Count = Annotated[int, at_least(1)]
 CountOrZero = Annotated[int, at_least(0)]
 Finite = Annotated[float, Requirement('finite', math.isfinite)]
@@ -329,7 +329,7 @@ def converted(value: Any, annotation: object) -> Any:
   """Converts a value to the type of a field.
 
   NumPy's numbers become Python's, paths text, lists tuples, text with commas a
-  tuple of texts if that is the field's type, and the field's own `ConvertedBy`
+  tuple of texts if that is the field's type, and the field's own `Converter`
   is applied. Values that cannot be converted are left to `check`.
   """
   kind, marks = _parse(annotation)
@@ -343,7 +343,7 @@ def converted(value: Any, annotation: object) -> Any:
       item, _ = get_args(kind)
       value = tuple(converted(x, item) for x in value)
   for mark in marks:
-    if isinstance(mark, ConvertedBy):
+    if isinstance(mark, Converter):
       value = mark.function(value)
   return value
 
@@ -417,7 +417,7 @@ def check(name: str, value: object, annotation: object) -> None:
   """Raises ValueError if a value of a setting does not fit a field's type."""
   kind, marks = _parse(annotation)
   for mark in (_TYPES.get(kind), *marks):
-    if isinstance(mark, CheckedBy):
+    if isinstance(mark, Validator):
       mark.function(value)
     if isinstance(mark, Requirement) and not mark.is_met(value):
       raise ValueError(f'{name}={_shown(value)} must be {mark.text}.')
@@ -514,7 +514,7 @@ def _parse(annotation: Any) -> tuple[Any, tuple[object, ...]]:
 def _setting(record: type, field: dataclasses.Field[object]) -> str:
   """Returns the name of a field's setting."""
   _, marks = _parse(field.type)
-  called = (mark.name for mark in marks if isinstance(mark, Called))
+  called = (mark.name for mark in marks if isinstance(mark, Alias))
   return next(called, getattr(record, 'prefix', '') + field.name)
 
 

@@ -167,7 +167,7 @@ def of_discovery(
   first = next(planning.chunkings(config))
   groups = build.make_groups(first, rule, _row(1))
   sizes = [group.config.num_members for group in groups]
-  steps = sum(group.config.num_agents * group.steps.in_all for group in groups)
+  steps = sum(group.config.num_agents * group.steps.total for group in groups)
   share = choose_batch_devices(config, sizes, cluster)
   rows = cluster.devices // share
   of_groups = sharding.rows_of_groups(sizes, rows)

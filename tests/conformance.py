@@ -82,7 +82,7 @@ def skip_without(name: str) -> None:
     pytest.skip(str(error))
 
 
-def check_cut_short(timestep: types.TimeStep, limit: int) -> None:
+def check_mark_of_time_limit(timestep: types.TimeStep, limit: int) -> None:
   """Asserts that each episode is truncated and reset in its `limit`-th step."""
   is_last = np.arange(len(timestep.mask))[:, None] % limit == limit - 1
   is_last = np.broadcast_to(is_last, timestep.mask.shape)

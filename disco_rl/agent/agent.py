@@ -358,21 +358,21 @@ class Agent:
       (acting, memory),
     )
 
-  def add_and_draw(
+  def add_and_sample(
     self,
     acting: actor.DeviceActing,
     memory: replay.ReplayState,
     rollout: types.Rollout,
   ) -> tuple[actor.DeviceActing, replay.ReplayState, types.Array]:
-    """Adds the newest rollout to replay; draws slots [K, B] of batches."""
+    """Adds the newest rollout to replay; samples slots [K, B] of batches."""
     key, draw_key = jax.random.split(acting.key)
     memory = replay.add(memory, rollout)
-    slots = self.draw_slots(draw_key, memory.added)
+    slots = self.sample_slots(draw_key, memory.added)
     return dataclasses.replace(acting, key=key), memory, slots
 
-  def draw_slots(self, key: types.Array, added: types.Array) -> types.Array:
-    """Draws slots of the K batches after a rollout, by `replay.draw_slots`."""
-    return replay.draw_slots(
+  def sample_slots(self, key: types.Array, added: types.Array) -> types.Array:
+    """Samples slots of the K batches after a rollout."""
+    return replay.sample_slots(
       key,
       added,
       self.config.replay_capacity,
@@ -417,7 +417,7 @@ class Agent:
       environment, params, state.acting, state.replay
     )
     acting, rollout = self.act(environment, params, acting)
-    acting, memory, slots = self.add_and_draw(acting, memory, rollout)
+    acting, memory, slots = self.add_and_sample(acting, memory, rollout)
 
     def update(
       learner_state: learner.LearnerState, slots: types.Array

@@ -26,7 +26,7 @@ class Programs:
         ),
         in_axes=(0, 0, 0, 0, None),
       ),
-      compiler_options=compilation.few_rows_options(),
+      compiler_options=compilation.small_batch_options(),
     )
     self.reset_core = jax.jit(jax.vmap(actor.reset_core))
     self.stack = jax.jit(

@@ -48,7 +48,8 @@ class HostActing(actor.Acting):
   """What acts in environments on the host, without these.
 
   Attributes:
-    params: The parameters that act in the next rollout; see `overlap`.
+    params: The parameters that act in the next rollout; see
+      `collect_while_learning`.
   """
 
   params: types.Params
@@ -81,14 +82,14 @@ class Programs:
     self.split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
     self.count = jax.jit(jax.vmap(agent.count))
     self.normalize_rewards = jax.jit(jax.vmap(agent.normalize_rewards))
-    self.draw_slots = jax.jit(jax.vmap(agent.draw_slots))
+    self.sample_slots = jax.jit(jax.vmap(agent.sample_slots))
     self.unpack = jax.jit(jax.vmap(self.row_format.unpack))
 
 
 class HostCollector:
   """S agents of one kind that act on the host, with a replay for each.
 
-  It is the counterpart of `Agent.act` and `Agent.add_and_draw`.
+  It is the counterpart of `Agent.act` and `Agent.add_and_sample`.
 
   Attributes:
     actor: The actor in the environments.
@@ -174,7 +175,7 @@ class HostCollector:
       acting = self._act_and_add(acting)
     keys, sample_keys = self._programs.split(acting.key)
     added = np.asarray([x.added - x.start for x in self.replays], np.int32)
-    slots = np.asarray(self._programs.draw_slots(sample_keys, added))
+    slots = np.asarray(self._programs.sample_slots(sample_keys, added))
     batches = []
     for update in range(slots.shape[1]):
       rows = [x.gather(own[update]) for x, own in zip(self.replays, slots)]
@@ -327,7 +328,7 @@ def copy_params(params: types.Params) -> types.Params:
   return jax.tree.map(jnp.copy, params)
 
 
-def overlap(
+def collect_while_learning(
   learning: _Learning,
   acting: _Acting,
   num_rollouts: int,

@@ -76,7 +76,7 @@ def take(state: ReplayState, slots: types.Array) -> types.Rollout:
   )
 
 
-def draw_slots(
+def sample_slots(
   key: types.Array,
   added: types.Array,
   capacity: int,

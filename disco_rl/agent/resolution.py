@@ -34,7 +34,7 @@ _Environment = (
 Sizes = Annotated[str, config_lib.one_of('task', 'paper')]
 
 # Settings never read from cards: they depend on the task or the machine.
-NOT_OF_CARDS = {
+MACHINE_SETTINGS = {
   *('core_lstm', 'torso_chunk_size', 'compute_dtype', 'replay_on_disk')
 }
 # Settings read from a card only if its discovery and the task have images.
@@ -97,7 +97,7 @@ def resolve(
     spec = make_spec(settings.agent['num_environments'])
     settings = for_images if _is_image(spec) else settings
   config = config_lib.build(agent_lib.AgentConfig, settings.agent)
-  return _suited(rule, settings.rule), config
+  return _with_recommended_settings(rule, settings.rule), config
 
 
 def resolve_and_make(
@@ -165,7 +165,7 @@ def _of_card(
   """Returns the settings of agents on the card of a rule."""
   if rule.card is None:
     return {}
-  named = {*config_lib.names(agent_lib.AgentConfig)} - NOT_OF_CARDS
+  named = {*config_lib.names(agent_lib.AgentConfig)} - MACHINE_SETTINGS
   settings = {**rule.card.settings, **recommended}
   if not is_image or settings.get('torso', 'mlp') == 'mlp':
     named -= _CONVOLUTIONS
@@ -185,7 +185,7 @@ def _of_rule(
   return {name: x for name, x in recommended.items() if name in fields}
 
 
-def _suited(
+def _with_recommended_settings(
   rule: registry.LoadedRule, changes: Mapping[str, Any]
 ) -> registry.LoadedRule:
   """Replaces fields of a rule."""

@@ -83,8 +83,8 @@ class JaxEnvironment(AnyEnvironment, abc.ABC):
   ) -> tuple[types.PyTree, types.TimeStep]:
     """Takes one action, and resets in the same step if the episode ends.
 
-    The observation is then the first of the next episode; see `cut_short` for
-    time limits.
+    The observation is then the first of the next episode; see
+    `mark_time_limit` for time limits.
     """
     step_key, reset_key = jax.random.split(key)
     del key
@@ -95,7 +95,7 @@ class JaxEnvironment(AnyEnvironment, abc.ABC):
       (fresh, first_observation),
       (stepped, timestep.observation),
     )
-    return state, cut_short(timestep, observation)
+    return state, mark_time_limit(timestep, observation)
 
   def render(self, state: types.PyTree) -> np.ndarray:
     """Draws a state; called on the host, never within a compiled program.
@@ -139,7 +139,7 @@ class JaxEnvironment(AnyEnvironment, abc.ABC):
     return jax.vmap(self.step_autoreset)(state, action, keys)
 
 
-def cut_short(
+def mark_time_limit(
   timestep: types.TimeStep, first_observation: types.PyTree
 ) -> types.TimeStep:
   """Converts the outcome of a step in which the environment also resets.

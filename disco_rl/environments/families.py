@@ -75,7 +75,7 @@ class Family:
     find: Returns the builder of a variant. It is cheap, but raises ImportError
       if a package is not installed.
     preprocessing: The record of settings; None if there are none.
-    is_told_to_render: Whether builders have an argument `can_render`, because
+    takes_can_render: Whether builders have an argument `can_render`, because
       their environments can only be rendered if they are made for it.
     find_spec: (variant, settings) -> the spec of an environment without using
       its package, or None if only the environment can tell.
@@ -88,7 +88,7 @@ class Family:
   names: Callable[[], Iterable[str]]
   find: Finder
   preprocessing: type[config_lib.Settings] | None = None
-  is_told_to_render: bool = False
+  takes_can_render: bool = False
   find_spec: Callable[[str, Any], types.EnvironmentSpec | None] | None = None
   action_repeat: str = ''
 
@@ -240,7 +240,7 @@ FAMILIES = {
     ),
     find=_find_gymnasium,
     preprocessing=gymnasium_adapter.Preprocessing,
-    is_told_to_render=True,
+    takes_can_render=True,
   ),
   'atari': Family(
     form='atari/GAME (atari/breakout)',
@@ -248,7 +248,7 @@ FAMILIES = {
     names=lambda: suites.SUITES['atari57'],
     find=_listed(atari, atari.GAMES),
     preprocessing=atari.Preprocessing,
-    is_told_to_render=True,
+    takes_can_render=True,
     find_spec=atari.find_spec,
     action_repeat='frame_skip',
   ),
@@ -281,7 +281,7 @@ FAMILIES = {
     names=lambda: (f'nethack/{task}' for task in nethack.TASKS),
     find=_listed(nethack, nethack.TASKS),
     preprocessing=nethack.Preprocessing,
-    is_told_to_render=True,
+    takes_can_render=True,
   ),
   'minatar': Family(
     form='minatar/GAME (minatar/breakout)',

@@ -56,7 +56,7 @@ def default_preprocessing() -> dict[str, families.Changes]:
 
 # Family of names -> changes of its preprocessing.
 Preprocessing = Annotated[
-  Mapping[str, families.Changes], config_lib.CheckedBy(_check_preprocessing)
+  Mapping[str, families.Changes], config_lib.Validator(_check_preprocessing)
 ]
 NO_CHANGES: Preprocessing = {}
 _BUILT_IN = frozenset(families.FAMILIES)
@@ -243,7 +243,7 @@ def _builder(
     builder = family.find(
       variant[0] if variant else None, _settings(prefix, preprocessing)
     )
-    if builder and can_render and family.is_told_to_render:
+    if builder and can_render and family.takes_can_render:
       return functools.partial(builder, can_render=True)
   if builder is None:
     raise ValueError(_unknown(name))

@@ -47,4 +47,4 @@ def listed(names: str) -> tuple[str, ...]:
 
 
 # A setting: names of environments and suites, which are expanded.
-Names = Annotated[tuple[str, ...], config_lib.ConvertedBy(_expand_all)]
+Names = Annotated[tuple[str, ...], config_lib.Converter(_expand_all)]

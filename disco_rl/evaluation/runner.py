@@ -81,7 +81,9 @@ class EvaluationConfig(config_lib.Settings):
   checkpoint_seconds: config_lib.Bound = 60.0
   sizes: resolution.Sizes = 'task'
   agent: agent_lib.AgentConfig = agent_lib.AgentConfig()
-  rule_settings: config_lib.Merged = dataclasses.field(default_factory=dict)
+  rule_settings: config_lib.ExtraSettings = dataclasses.field(
+    default_factory=dict
+  )
   preprocessing: environment_registry.Preprocessing = dataclasses.field(
     default_factory=environment_registry.default_preprocessing
   )
@@ -445,7 +447,7 @@ class Evaluation:
       environment = environment_registry.make(
         config.environment,
         config.seeds * config.agent.num_environments,
-        adapters.resumed_seed(config.seed, update),
+        adapters.seed_after(config.seed, update),
         config.preprocessing,
       )
       assert isinstance(environment, environment_base.HostEnvironment)

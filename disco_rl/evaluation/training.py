@@ -176,7 +176,8 @@ class HostTraining(training_base.Training):
 
   In each call of `attempt`, every rollout but the first is made while the
   device learns from the previous one. It uses the parameters before that
-  learning, so results do not depend on calls; see `host_collector.overlap`.
+  learning, so results do not depend on calls; see
+  `host_collector.collect_while_learning`.
   """
 
   # Whether all episodes restart before the next rollout.
@@ -300,7 +301,7 @@ class HostTraining(training_base.Training):
       return complete.learners
 
     try:
-      host_collector.overlap(
+      host_collector.collect_while_learning(
         complete.learners,
         complete.acting,
         rollouts,

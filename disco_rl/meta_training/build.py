@@ -306,7 +306,7 @@ def _make_environments(
   """Makes environments on the host, for the members that this process steps."""
   seeds = [config.seed + numbers[i] for i in group.own_members]
   if meta_step:
-    seeds = [adapters.resumed_seed(seed, meta_step) for seed in seeds]
+    seeds = [adapters.seed_after(seed, meta_step) for seed in seeds]
   return [
     registry.make(
       group.names[i], config.agent.num_environments, seed, config.preprocessing

@@ -16,7 +16,7 @@ def mapped(
   return jax.vmap(function) if size > 1 else function
 
 
-def at_once(
+def map_chunk(
   size: int, function: Callable[..., types.PyTree]
 ) -> Callable[..., types.PyTree]:
   """Maps a function over a chunk of `size` members, trees [size, ...]."""
@@ -40,7 +40,7 @@ def split(size: int, tree: types.PyTree) -> types.PyTree:
   return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), tree)
 
 
-def join(size: int, tree: types.PyTree) -> types.PyTree:
+def merge(size: int, tree: types.PyTree) -> types.PyTree:
   """Inverts `split`."""
   if size == 1:
     return tree

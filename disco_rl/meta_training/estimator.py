@@ -35,12 +35,12 @@ class Steps(NamedTuple):
   """The environment steps of a meta-step, for one member.
 
   Attributes:
-    of_member: The steps of the member itself, which age it.
-    in_all: All steps, including those of discarded runs and of copies.
+    per_member: The steps of the member itself, which age it.
+    total: All steps, including those of discarded runs and of copies.
   """
 
-  of_member: int
-  in_all: int
+  per_member: int
+  total: int
 
 
 class Estimator(abc.ABC):

@@ -77,7 +77,7 @@ class HeldOut:
     self._environments: dict[str, types.PyTree | None] = {}
     settings = config_lib.flatten(agent_config)
     loaded = rules.LoadedRule(rule, {}, card=cards.Card('', settings=settings))
-    of_machine = {x: settings[x] for x in resolution.NOT_OF_CARDS}
+    of_machine = {x: settings[x] for x in resolution.MACHINE_SETTINGS}
 
     def make(name: str) -> training_base.Training:
       _, resolved, environment = resolution.resolve_and_make(

@@ -133,7 +133,7 @@ class HostGroup(population.Group):
     return _divide(self.config, self._make_environments(0))
 
   @property
-  def members_at_once(self) -> int:
+  def micro_batch_size(self) -> int:
     """The number of members of a micro-batch."""
     return self.config.chunk * self.config.mesh.shape[sharding.AGENTS]
 
@@ -282,7 +282,7 @@ class HostGroup(population.Group):
     inner_loop, shapes = self.config.inner_loop, self.config.shapes
     rollouts = lambda size: shapes(
       host_collector.rollout_shapes(
-        inner_loop.agent, self.members_at_once, size
+        inner_loop.agent, self.micro_batch_size, size
       )
     )
     learning = inner_loop_lib.Learning(members.learner, members.meta_value)
@@ -316,7 +316,7 @@ class HostGroup(population.Group):
       cotangents[1],
       all_logs,
       members.acting.episodes,
-      shapes(jax.ShapeDtypeStruct((self.members_at_once,), bool)),
+      shapes(jax.ShapeDtypeStruct((self.micro_batch_size,), bool)),
     )
     return {
       'backward': (self._backward, backward),
@@ -355,7 +355,7 @@ class HostGroup(population.Group):
     _, (_, opt_state, _, _, statistics, _) = calls['meta_update']
     # With the parameters that act in the next rollout.
     members = (learning, learning.learner.params, opt_state, statistics)
-    member = memory.tree_bytes(members) // self.members_at_once
+    member = memory.tree_bytes(members) // self.micro_batch_size
     replay = host_collector.replay_footprint(inner_loop.agent)
     host = num_own * (member + replay.memory)
     if not self.config.is_in_all_processes:
@@ -370,7 +370,7 @@ class HostGroup(population.Group):
   def schedule(self) -> dict[str, tuple[int, int, int]]:
     """Implements `population.Group.schedule`, for one row of devices."""
     config, inner_loop = self.config, self.config.inner_loop
-    number = config.num_members // self.members_at_once
+    number = config.num_members // self.micro_batch_size
     acting = config.chunk * inner_loop.agent.config.actions_per_update
     updates = inner_loop.config.inner_updates
     # Nothing learns during the first rollout and the validation rollouts.
@@ -491,7 +491,7 @@ class HostGroup(population.Group):
 
     learning = inner_loop_lib.Learning(members.learner, members.meta_value)
     params = config.own_part(config.join_parts(acting.params))
-    learning, acting = host_collector.overlap(
+    learning, acting = host_collector.collect_while_learning(
       config.join_parts(learning),
       dataclasses.replace(acting, params=params),
       config.inner_loop.config.inner_updates,
@@ -526,7 +526,7 @@ class HostGroup(population.Group):
   ) -> tuple[inner_loop_lib.Learning, inner_loop_lib.Trajectory, types.Logs]:
     """Makes one update of each member."""
     learn = functools.partial(self.config.inner_loop.learn, rule_params)
-    return self._at_once(learn)(learning, batches)
+    return self._map_chunk(learn)(learning, batches)
 
   def _outer_loss_all(
     self,
@@ -535,11 +535,11 @@ class HostGroup(population.Group):
     validation: Sequence[types.Rollout],
   ) -> tuple[estimator_lib.Cotangents, inner_loop_lib.Learning, types.Logs]:
     """Evaluates the outer loss of each member."""
-    return self._at_once(
+    return self._map_chunk(
       lambda learning, rollouts: self.estimator.outer_gradient(
         rule_params,
         learning,
-        self.config.inner_loop.join(chunks.stack(rollouts)),
+        self.config.inner_loop.concatenate_rollouts(chunks.stack(rollouts)),
       )
     )(learning, validation)
 
@@ -555,13 +555,13 @@ class HostGroup(population.Group):
       cotangents: estimator_lib.Cotangents,
       updates: Sequence[inner_loop_lib.Trajectory],
     ) -> tuple[estimator_lib.Cotangents, types.Logs]:
-      segment = self.config.inner_loop.segment(updates)
+      segment = self.config.inner_loop.stack_updates(updates)
       cotangents, logs = self.estimator.backward(
         rule_params, cotangents, segment
       )
       return cotangents, jax.tree.map(jnp.mean, logs)
 
-    return self._at_once(backward)(cotangents, updates)
+    return self._map_chunk(backward)(cotangents, updates)
 
   def _meta_update_all(
     self,
@@ -600,11 +600,11 @@ class HostGroup(population.Group):
       *(opt_states, gradients, logs, statistics, counts),
     )
 
-  def _at_once(
+  def _map_chunk(
     self, function: Callable[..., types.PyTree]
   ) -> Callable[..., types.PyTree]:
     """Maps a function over the members that a device computes at a time."""
-    return chunks.at_once(self.config.chunk, function)
+    return chunks.map_chunk(self.config.chunk, function)
 
   def _own(self, tree: types.PyTree) -> types.PyTree:
     """Returns this process's part of a tree [n, ...], in host memory."""

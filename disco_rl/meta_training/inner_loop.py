@@ -204,7 +204,7 @@ class InnerLoop:
     after, update = self.agent.learn(rule_params, before, batch)
     meta_value, logs = learning.meta_value, update.logs
     if self.meta_value.config.on_inner_batches:
-      meta_value, _, value_logs = self.meta_value.update(
+      meta_value, _, value_logs = self.meta_value.estimate_and_update(
         meta_value,
         batch,
         self.agent.network.policy(before.params, batch),
@@ -243,7 +243,7 @@ class InnerLoop:
       member, (trajectory, logs) = jax.lax.scan(
         update, member, length=self.config.save_every
       )
-      kept = jax.tree.map(lambda x: x[0], self.segments(trajectory))
+      kept = jax.tree.map(lambda x: x[0], self.split_into_segments(trajectory))
       return member, (self.to_host(kept), logs)
 
     member, (trajectory, logs) = jax.lax.scan(
@@ -274,7 +274,7 @@ class InnerLoop:
   ) -> tuple[DeviceMember, tuple[Trajectory, types.Logs]]:
     """Acts for one rollout, and learns once; the body of a scan."""
     member, rollout = self._act(environment, member)
-    acting, memory, (slots,) = self.agent.add_and_draw(
+    acting, memory, (slots,) = self.agent.add_and_sample(
       member.acting, member.replay, rollout
     )
     batch = replay.take(memory, slots)
@@ -291,7 +291,7 @@ class InnerLoop:
     )
     return dataclasses.replace(member, acting=acting), rollout
 
-  def segments(self, updates: Trajectory) -> Trajectory:
+  def split_into_segments(self, updates: Trajectory) -> Trajectory:
     """Groups updates [N, ...] into segments, without recomputable data."""
     k = self.config.save_every
     split = lambda x: x.reshape(-1, k, *x.shape[1:])
@@ -301,7 +301,7 @@ class InnerLoop:
       gradients=jax.tree.map(split, updates.gradients) if k == 1 else None,
     )
 
-  def segment(self, updates: Sequence[Trajectory]) -> Trajectory:
+  def stack_updates(self, updates: Sequence[Trajectory]) -> Trajectory:
     """Joins the k updates of a `TrajectoryStore` into one segment."""
     return Trajectory(
       states=updates[0].states,
@@ -334,9 +334,9 @@ class InnerLoop:
       member,
       length=self.validation_rollouts,
     )
-    return member, self.join(rollouts)
+    return member, self.concatenate_rollouts(rollouts)
 
-  def join(self, rollouts: types.Rollout) -> types.Rollout:
+  def concatenate_rollouts(self, rollouts: types.Rollout) -> types.Rollout:
     """Joins rollouts [V, T, E, ...] into one, [T, at most V * E, ...].
 
     Trajectories beyond `validation_trajectories` are dropped.

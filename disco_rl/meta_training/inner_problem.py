@@ -185,10 +185,11 @@ class AgentProblem:
   ) -> tuple[types.Params, _Learning, types.Logs]:
     """Implements `InnerProblem.outer_gradient`.
 
-    `MetaValue.update` estimates the advantages before the function learns.
+    The advantages are estimated before the meta-value function learns.
     """
     validation = shared_batch.own_shard(validation)
-    meta_value, estimates, logs = self.inner_loop.meta_value.update(
+    baseline = self.inner_loop.meta_value
+    meta_value, estimates, logs = baseline.estimate_and_update(
       state.meta_value, validation, validation.logits
     )
 

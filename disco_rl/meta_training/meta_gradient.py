@@ -41,7 +41,7 @@ class SweepConfig(estimator_lib.EstimatorConfig):
   """
 
   # Without a prefix: one setting for all of them.
-  mode: Annotated[str, config_lib.one_of(*MODES), config_lib.Called('mode')] = (
+  mode: Annotated[str, config_lib.one_of(*MODES), config_lib.Alias('mode')] = (
     'mixed'
   )
 
@@ -257,10 +257,10 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
   ) -> tuple[Cotangents, types.Logs]:
     """Implements `HostEstimator.backward`."""
     is_plain = self.settings.mode == 'plain'
-    back = self._segment_at_once if is_plain else self._segment
+    back = self._whole_segment if is_plain else self._segment
     return back(rule_params, cotangents, segment)
 
-  def _segment_at_once(
+  def _whole_segment(
     self,
     rule_params: types.Params,
     cotangents: Cotangents,

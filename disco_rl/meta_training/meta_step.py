@@ -125,7 +125,7 @@ class MetaStep:
     """Returns the environment steps of so many meta-steps."""
     return [
       np.full(
-        group.config.num_members, meta_steps * group.steps.in_all, np.int64
+        group.config.num_members, meta_steps * group.steps.total, np.int64
       )
       for group in self._groups
     ]
@@ -220,11 +220,11 @@ class MetaStep:
       is_new = (before.age == 0) | (state.meta_step == 0)
       first = is_new * group.fill_steps
       environment_steps.append(
-        steps_before + group.estimator.num_agents * first + group.steps.in_all
+        steps_before + group.estimator.num_agents * first + group.steps.total
       )
       steps = lifetimes_lib.aging(
         self._config.lifetimes,
-        group.steps.of_member + first,
+        group.steps.per_member + first,
         group.config.inner_loop.agent.environment_spec.action_repeat,
       )
       failed = group_logs['failed'] > 0

@@ -206,7 +206,7 @@ def sum_over_members(
   total, (kept, logs) = jax.lax.scan(
     chunk, zeros, chunks.split(chunk_size, trees)
   )
-  kept, logs = chunks.join(chunk_size, (kept, logs))
+  kept, logs = chunks.merge(chunk_size, (kept, logs))
   return jax.tree.map(lambda x: jnp.asarray(x)[None], total), kept, logs
 
 

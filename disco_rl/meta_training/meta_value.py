@@ -44,10 +44,8 @@ class MetaValueConfig(config_lib.Settings, prefix='meta_value_'):
   hidden_sizes: torsos.HiddenSizes = (512, 512)
   learning_rate: config_lib.Positive = 3e-4
   # Without the prefix: one setting for these and the rule's fields.
-  discount: Annotated[config_lib.Fraction, config_lib.Called('discount')] = (
-    0.997
-  )
-  lambda_: Annotated[config_lib.Fraction, config_lib.Called('lambda_')] = 0.95
+  discount: Annotated[config_lib.Fraction, config_lib.Alias('discount')] = 0.997
+  lambda_: Annotated[config_lib.Fraction, config_lib.Alias('lambda_')] = 0.95
   moments_decay: config_lib.Decay = 0.99
   on_inner_batches: bool = False
 
@@ -113,7 +111,7 @@ class MetaValue:
       self._network.apply(params, observation)
     )
 
-  def update(
+  def estimate_and_update(
     self,
     state: MetaValueState,
     rollout: types.Rollout,

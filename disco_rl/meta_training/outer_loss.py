@@ -62,7 +62,8 @@ def validation_loss(
     taken: The outputs of the agent after N updates, by `AgentNetwork.unroll`;
       the gradient flows only through them.
     rollout: T transitions of B trajectories of this agent.
-    advantage: [T, B] normalized, estimated by `MetaValue.update`; constant.
+    advantage: [T, B] normalized, constant; see
+      `MetaValue.estimate_and_update`.
 
   Returns:
     The loss [], and scalars to log.

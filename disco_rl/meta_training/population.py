@@ -210,7 +210,7 @@ class Group(abc.ABC):
     return self.config.inner_loop.fill_steps
 
   @property
-  def members_at_once(self) -> int:
+  def micro_batch_size(self) -> int:
     """The number of members that a program computes, on all devices."""
     return self.config.num_members
 
@@ -226,7 +226,7 @@ class Group(abc.ABC):
 
     They can be compiled in parallel, before the group is used.
     """
-    n = self.members_at_once
+    n = self.micro_batch_size
     keys = self.config.shapes(
       jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n))
     )

@@ -58,7 +58,7 @@ class TorsoConfig(config_lib.Settings):
 
   kind: Annotated[
     str | Torso,
-    config_lib.Called('torso'),
+    config_lib.Alias('torso'),
     config_lib.Requirement(
       'a name or a function', lambda x: isinstance(x, str) or callable(x)
     ),
@@ -67,7 +67,7 @@ class TorsoConfig(config_lib.Settings):
   hidden_sizes: HiddenSizes = (512, 512)
   activation: Annotated[str, config_lib.one_of(*ACTIVATIONS)] = 'relu'
   chunk_size: Annotated[
-    int, config_lib.at_least(-1), config_lib.Called('torso_chunk_size')
+    int, config_lib.at_least(-1), config_lib.Alias('torso_chunk_size')
   ] = 0
   stride: config_lib.Count = 2
 

@@ -149,7 +149,7 @@ def compile_all(calls: Sequence[Call]) -> None:
       future.result()
 
 
-def few_rows_options() -> dict[str, str | bool]:
+def small_batch_options() -> dict[str, str | bool]:
   """Returns compiler options for matrices with few rows, as in acting."""
   if not backend.is_old_cpu():
     return {}

@@ -84,7 +84,7 @@ def check(names: Sequence[str]) -> None:
 
 
 # A setting: the names of a run's loggers.
-Names = Annotated[tuple[str, ...], config_lib.CheckedBy(check)]
+Names = Annotated[tuple[str, ...], config_lib.Validator(check)]
 
 
 def valid(names: str | Sequence[str]) -> tuple[str, ...]:

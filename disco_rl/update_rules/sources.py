@@ -29,7 +29,7 @@ def _expand(rule: object) -> object:
 
 
 # A setting: the name, path or address of a rule.
-Name = Annotated[str, config_lib.ConvertedBy(_expand)]
+Name = Annotated[str, config_lib.Converter(_expand)]
 
 
 class WeightsError(ValueError):

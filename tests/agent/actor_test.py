@@ -406,7 +406,9 @@ def test_environments_step_while_the_device_learns() -> None:
       has_acted.clear()
     return updates + 1
 
-  after = host_collector.overlap(0, (0, 0), 4, hand_over, collect, learn)
+  after = host_collector.collect_while_learning(
+    0, (0, 0), 4, hand_over, collect, learn
+  )
   assert after == (4, (3, 4))
   # The first by agents as they are, later ones by those of one update before.
   assert batches == [(1, 0), (2, 0), (3, 1), (4, 2)]
@@ -419,7 +421,7 @@ def test_a_request_to_stop_ends_with_what_has_been_collected() -> None:
     batches.append(batch)
     return updates + 1
 
-  after = host_collector.overlap(
+  after = host_collector.collect_while_learning(
     *(0, (0, 0), 9, hand_over),
     lambda acting: ((acting[0], acting[1] + 1), acting[1]),
     learn,
@@ -438,6 +440,6 @@ def test_an_error_of_an_environment_ends_acting_and_learning() -> None:
     return (updates, rollouts + 1), updates
 
   with pytest.raises(RuntimeError, match='out of order'):
-    host_collector.overlap(
+    host_collector.collect_while_learning(
       0, (0, 0), 3, hand_over, collect, lambda state, batch: state + batch
     )

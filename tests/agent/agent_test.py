@@ -47,7 +47,7 @@ def test_a_fraction_of_each_batch_is_the_newest() -> None:
   agent = agent_lib.make(
     SMALL, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
   )
-  add_and_draw = jax.jit(agent.add_and_draw)
+  add_and_sample = jax.jit(agent.add_and_sample)
   acting = jax.jit(agent.init_acting)(jax.random.split(jax.random.key(0))[1])
   memory = agent.empty_replay()
   ages: set[int] = set()
@@ -55,7 +55,7 @@ def test_a_fraction_of_each_batch_is_the_newest() -> None:
     numbers = 100 * i + np.arange(SMALL.num_environments)
     newest = numbered(memory.rollouts, numbers)
     acting, memory, (slots,) = jax.device_get(
-      add_and_draw(acting, memory, newest)
+      add_and_sample(acting, memory, newest)
     )
     batch = jax.device_get(replay.take(memory, slots))
     chosen = batch.action[0]
@@ -89,7 +89,7 @@ def test_each_trajectory_is_new_in_one_batch_of_several() -> None:
     config, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
   )
   for added in (8, 24, 800):
-    slots = np.asarray(agent.draw_slots(jax.random.key(added), added))
+    slots = np.asarray(agent.sample_slots(jax.random.key(added), added))
     assert slots.shape == (4, 24)
     newest = [*slots[0, :2], *slots[1, :2], *slots[2, :2], *slots[3, :1]]
     assert newest == [(added - 8 + i) % 64 for i in range(7)]
@@ -137,7 +137,7 @@ def test_several_updates_follow_each_rollout() -> None:
   def step(state: Any) -> Any:
     learned = state.learner
     acting, rollout = agent.act(environment, learned.params, state.acting)
-    acting, memory, slots = agent.add_and_draw(acting, state.replay, rollout)
+    acting, memory, slots = agent.add_and_sample(acting, state.replay, rollout)
     for own in slots:
       learned, _ = agent.learn({}, learned, replay.take(memory, own))
     return agent_lib.AgentState(learned, acting, memory)

@@ -34,7 +34,7 @@ CORE_STATE = (np.zeros((1, 3), np.float32), np.zeros((1, 2), np.float32))
 
 ADD = jax.jit(replay.add)
 DRAW = jax.jit(
-  lambda key, added: replay.draw_slots(
+  lambda key, added: replay.sample_slots(
     key, added, CAPACITY, BATCH, (0,), ENVIRONMENTS
   )[0]
 )

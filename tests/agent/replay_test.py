@@ -22,7 +22,7 @@ def sample(
 ) -> types.Rollout:
   """A batch without a share of the newest."""
   capacity = state.rollouts.reward.shape[1]
-  (slots,) = replay.draw_slots(key, state.added, capacity, size, (0,), 2)
+  (slots,) = replay.sample_slots(key, state.added, capacity, size, (0,), 2)
   return replay.take(state, slots)
 
 
@@ -134,7 +134,7 @@ def test_mapped_over_agents_equals_one_by_one() -> None:
 
 
 def test_several_epochs_take_each_new_trajectory_equally_often() -> None:
-  draw = jax.jit(lambda key: replay.draw_slots(key, 20, 8, 2, 6 * (2,), 4))
+  draw = jax.jit(lambda key: replay.sample_slots(key, 20, 8, 2, 6 * (2,), 4))
   orders = set()
   for seed in range(3):
     slots = np.asarray(draw(jax.random.key(seed)))

@@ -140,7 +140,7 @@ def test_truncated_steps_are_masked_where_the_last_observation_is_lost() -> (
   )
   timestep, count = trajectory.timestep, trajectory.observation['count']
   np.testing.assert_array_equal(count[:, 0].argmax(-1), [0, 1, 2] * 2 + [0])
-  conformance.check_cut_short(timestep, 3)
+  conformance.check_mark_of_time_limit(timestep, 3)
 
 
 def test_steps_that_reset_are_not_rewarded_by_wrappers() -> None:

@@ -286,8 +286,8 @@ def test_a_rule_from_a_file_in_host_environments(
   assert again['seconds'] > 0.5 * summary['seconds']
   # Not the first episodes once more. None is made for its shapes alone, because
   # no setting depends on them.
-  assert seeds == [0, adapters.resumed_seed(0, 15)]
-  assert adapters.resumed_seed(0, 15) != adapters.resumed_seed(0, 16) != 0
+  assert seeds == [0, adapters.seed_after(0, 15)]
+  assert adapters.seed_after(0, 15) != adapters.seed_after(0, 16) != 0
   answer = capsys.readouterr().err
   assert 'CartPole-v1 cannot be saved, or failed: new episodes' in answer
 

@@ -190,7 +190,9 @@ def test_acting_while_learning_changes_nothing(
 ) -> None:
   """Bit for bit: the threads share no data."""
   together = steps_of(2, 2)
-  monkeypatch.setattr(host_collector, 'overlap', one_after_the_other)
+  monkeypatch.setattr(
+    host_collector, 'collect_while_learning', one_after_the_other
+  )
   apart = take_steps(2, 2)
   jax.tree.map(
     np.testing.assert_array_equal,

@@ -119,7 +119,7 @@ def test_golden_meta_gradient(case: goldens.Case, mode: str) -> None:
       return after, (state, update.gradient)
 
     last, (states, gradients) = jax.lax.scan(one, state, rollouts)
-    trajectory = inner_loop.segments(
+    trajectory = inner_loop.split_into_segments(
       inner_loop_lib.Trajectory(states, rollouts, gradients)
     )
     loss, cotangent = jax.value_and_grad(case.outer_loss)(last.params)
@@ -250,7 +250,7 @@ def differentiate(
   ) -> types.Params:
     if estimator.settings.mode != 'mixed':
       updates = dataclasses.replace(updates, gradients=None)
-    trajectory = inner_loop.to_host(inner_loop.segments(updates))
+    trajectory = inner_loop.to_host(inner_loop.split_into_segments(updates))
     gradient, _, _ = estimator.differentiate(
       rule_params, member, trajectory, validation
     )
@@ -417,7 +417,7 @@ def sweep(
 
   @jax.jit
   def run(rule_params: types.Params, states: Any, gradients: Any) -> Any:
-    trajectory = inner_loop.segments(
+    trajectory = inner_loop.split_into_segments(
       inner_loop_lib.Trajectory(
         stack(*states[:-1]), stack(*batches), stack(*gradients)
       )

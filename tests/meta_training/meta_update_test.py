@@ -99,7 +99,7 @@ def gradient_of(number: Any, rule_params: Any, library: Any) -> Any:
 class KnownGradients(estimator_lib.DeviceEstimator):
   """Known gradients; finished episodes count an agent's meta-steps."""
 
-  steps = estimator_lib.Steps(of_member=3, in_all=7)
+  steps = estimator_lib.Steps(per_member=3, total=7)
 
   def __call__(
     self,
@@ -329,7 +329,7 @@ def test_steps_are_counted_as_they_were_made(
   many = 2**52 + 1
   for last, steps in ((1, many), (2, many), (META_STEPS, 11)):
     monkeypatch.setattr(
-      KnownGradients, 'steps', estimator_lib.Steps(of_member=3, in_all=steps)
+      KnownGradients, 'steps', estimator_lib.Steps(per_member=3, total=steps)
     )
     run = discover(tmp_path, meta_steps=last)
   expected = many * np.array([1, 2, 2, 2]) + [0, 0, 11, 22]

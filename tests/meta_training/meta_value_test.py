@@ -110,7 +110,9 @@ def _learn(
 ) -> jax.Array:
   def one(state: meta_value.MetaValueState, rollout: types.Rollout) -> Any:
     policy_logits = jnp.broadcast_to(logits, rollout.logits.shape)
-    return META_VALUE.update(state, rollout, policy_logits)[0], None
+    return META_VALUE.estimate_and_update(state, rollout, policy_logits)[
+      0
+    ], None
 
   def epoch(state: meta_value.MetaValueState, _: None) -> Any:
     return jax.lax.scan(one, state, rollouts)
@@ -186,7 +188,7 @@ def test_an_update() -> None:
       lambda_=META_VALUE.config.lambda_,
       moments_decay=META_VALUE.config.moments_decay,
     )
-    return META_VALUE.update(state, data, data.logits), expected
+    return META_VALUE.estimate_and_update(state, data, data.logits), expected
 
   (after, estimates, logs), (expected, _) = update(before)
   jax.tree.map(

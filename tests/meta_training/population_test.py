@@ -425,7 +425,7 @@ def in_turn(
   collect: Any,
   learn: Any,
 ) -> tuple[Any, Any]:
-  """`host_collector.overlap`, but each rollout waits for the update before."""
+  """For `collect_while_learning`: each rollout waits for the update before."""
   for _ in range(num_updates):
     acting, batch = collect(hand_over(learning, acting))
     learning = learn(learning, batch)
@@ -446,7 +446,7 @@ def pair() -> Pair:
   environments = [HostCatch(catch.Catch(4, 1), 2) for _ in range(2)]
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(actor, 'policy_noise', same_noise)
-    patch.setattr(host_collector, 'overlap', in_turn)
+    patch.setattr(host_collector, 'collect_while_learning', in_turn)
     host = host_group.HostGroup(
       device.config, lambda _: environments, device.estimator
     )

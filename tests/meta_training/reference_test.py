@@ -384,7 +384,7 @@ def test_a_meta_step_is_that_of_the_reference(
     monkeypatch.setattr(group, '_outer_loss', outer_loss)
   state, logs, _ = stepper(state)
   if learn is not None and outer_loss is not None:
-    join = groups[0].config.inner_loop.join
+    join = groups[0].config.inner_loop.concatenate_rollouts
     for i, rollouts in enumerate(outer_loss.calls):
       batches = learn.calls[UPDATES * i : UPDATES * (i + 1)]
       stacked = jax.tree.map(lambda *x: np.stack(x), *rollouts)

@@ -36,7 +36,9 @@ def test_rollouts_are_joined_side_by_side() -> None:
     core_state=(numbered(V, 1, E, 5), numbered(V, 1, E, 6)),
   )
   config = inner_loop_lib.InnerLoopConfig(validation_trajectories=USED)
-  joined = inner_loop_lib.InnerLoop(config, NOTHING, NOTHING).join(rollouts)
+  joined = inner_loop_lib.InnerLoop(
+    config, NOTHING, NOTHING
+  ).concatenate_rollouts(rollouts)
   assert jax.tree.structure(joined) == jax.tree.structure(rollouts)
   for actual, parts in zip(jax.tree.leaves(joined), jax.tree.leaves(rollouts)):
     length = parts.shape[1]
@@ -57,7 +59,7 @@ def test_segments_keep_the_state_before_their_first_update(k: int) -> None:
   )
   config = inner_loop_lib.InnerLoopConfig(6, save_every=k)
   inner_loop = inner_loop_lib.InnerLoop(config, NOTHING, NOTHING)
-  segments: Any = inner_loop.segments(updates)
+  segments: Any = inner_loop.split_into_segments(updates)
   assert segments.states['params'].shape == (6 // k, 5)
   assert segments.batches['reward'].shape == (6 // k, k, T, E)
   for i in range(6):
@@ -82,7 +84,7 @@ def test_chunks_return_members_in_their_order(size: int) -> None:
   split = chunks.split(size, {'members': members})['members']
   shape = (6, 2) if size == 1 else (6 // size, size, 2)
   np.testing.assert_array_equal(split, members.reshape(shape))
-  np.testing.assert_array_equal(chunks.join(size, split), members)
+  np.testing.assert_array_equal(chunks.merge(size, split), members)
 
 
 @pytest.mark.parametrize('size', [1, 3])

@@ -328,7 +328,7 @@ def trace(
 
 @dataclasses.dataclass(frozen=True)
 class ValueUpdate:
-  """Attributes: what `MetaValue.update` returns, by other names."""
+  """What `MetaValue.estimate_and_update` returns, by other names."""
 
   params: Table
   mu: Table

@@ -44,7 +44,7 @@ class Adapter(base.HostEnvironment):
       last observation is returned, and may be bootstrapped from.
     same step: the last step returns the first observation of the next episode,
       not its own last observation. It is masked if the episode was truncated;
-      see `base.cut_short`.
+      see `base.mark_time_limit`.
 
   A subclass implements `_reset`, `_step` and `close`.
   """
@@ -121,7 +121,7 @@ class Adapter(base.HostEnvironment):
     }
     timestep = types.TimeStep(observation=observation, **fields)
     if not self._resets_in_next_step:
-      return base.cut_short(timestep, observation)
+      return base.mark_time_limit(timestep, observation)
     self._is_resetting = is_last
     return timestep
 
@@ -207,7 +207,7 @@ def sub_seeds(seed: int, num_environments: int) -> np.ndarray:
   return (words >> 1).astype(np.int32)
 
 
-def resumed_seed(seed: int, steps: int) -> int:
+def seed_after(seed: int, steps: int) -> int:
   """Draws the seed of new episodes of a batch after a run was resumed.
 
   Args:

@@ -285,7 +285,7 @@ class _AtariGames(image_vector.ImageVectorEnvironment):
     """Begins episodes of some games [B], for the n-th time with a seed."""
     first = adapters.sub_seeds(self._seed, self.num_environments)
     seeds = [
-      adapters.resumed_seed(seed, number) if number else seed
+      adapters.seed_after(seed, number) if number else seed
       for seed, number in zip(first[chosen].tolist(), seedings[chosen].tolist())
     ]
     options = None if chosen.all() else {'reset_mask': chosen}

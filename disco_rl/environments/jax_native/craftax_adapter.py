@@ -104,7 +104,7 @@ class Craftax(base.JaxEnvironment):
       reset_key,
       self.params,
     )
-    return state, base.cut_short(timestep, self._observe(state))
+    return state, base.mark_time_limit(timestep, self._observe(state))
 
   def render(self, state: types.PyTree) -> np.ndarray:
     """Draws all cells in view, and the inventory."""
