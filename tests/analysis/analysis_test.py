@@ -169,6 +169,29 @@ def test_a_recording_closes_environments_on_the_host(
   environment.close.assert_called_once_with()
 
 
+def test_lives_are_shown_at_equal_distances(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  class Trained:
+    def init(self, keys: Any) -> Any:
+      assert len(keys) == 2
+      return 0
+
+    def advance(self, rule_params: Any, state: Any, number: int) -> Any:
+      assert rule_params == 'of the run'
+      return state + number, {}
+
+  agent = mock.Mock(environment_steps=lambda update: 10 * update)
+  agent.config.whole = lambda updates: updates
+  monkeypatch.setattr(agent_lib, 'make', lambda *_: agent)
+  monkeypatch.setattr(recording.training, 'make', lambda *_: Trained())
+  subject: Any = mock.Mock(rule_params='of the run')
+  subject.config.configure_mock(seed=3, seeds=2)
+  subject.config.agent.num_environments = 4
+  ages = recording.lives(subject, RULE, updates=7, number=3)
+  assert list(ages) == [recording.Age(x, 10 * x, x) for x in (2, 4, 6)]
+
+
 @pytest.mark.slow
 def test_a_part_of_a_scene_has_the_same_predictions() -> None:
   part = scenes.cut(recorded(), 3, 4, slice(1, 3))
