@@ -40,6 +40,11 @@ def on_files(
     files.append(
       mkdocs_files.File.generated(config, _page_of(path), content=_show(path))
     )
+    if path.endswith('.ipynb'):  # For its link to the notebook itself.
+      text = (_ROOT / path).read_text()
+      files.append(
+        mkdocs_files.File.generated(config, f'source/{path}', content=text)
+      )
   return files
 
 
@@ -87,6 +92,7 @@ def _show(path: str) -> str:
   head = f'---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n# {path}\n\n'
   text = file.read_text()
   if file.suffix == '.ipynb':
+    head += f'[Download the notebook]({file.name})\n\n'
     return head + '\n\n'.join(map(_show_cell, json.loads(text)['cells']))
   # Longer than any fence within.
   fence = '`' * 8
@@ -97,9 +103,11 @@ def _show(path: str) -> str:
 def _show_cell(cell: dict[str, Any]) -> str:
   source = ''.join(cell['source'])
   if cell['cell_type'] == 'markdown':
-    # The page has a title already.
+    # The page has a title already, and no picture from the network.
+    source = re.sub(r'\[!\[(.*?)\]\(.*?\)\]', r'[\1]', source)
     return re.sub('^#', '##', source, flags=re.MULTILINE)
-  shown = [f'```python\n{source}\n```']
+  language = 'bash' if source.startswith('%%bash') else 'python'
+  shown = [f'```{language}\n{source}\n```']
   for output in cell['outputs']:
     shown.extend(_show_output(output))
   return '\n\n'.join(shown)
@@ -108,9 +116,10 @@ def _show_cell(cell: dict[str, Any]) -> str:
 def _show_output(output: dict[str, Any]) -> Iterator[str]:
   """What a cell printed, and its pictures."""
   data = output.get('data', {})
-  if 'image/png' in data:
-    picture = ''.join(data['image/png']).replace('\n', '')
-    yield f'![Output of the cell](data:image/png;base64,{picture})'
+  kinds = [kind for kind in data if kind.startswith('image/')]
+  if kinds:
+    picture = ''.join(data[kinds[0]]).replace('\n', '')
+    yield f'![Output of the cell](data:{kinds[0]};base64,{picture})'
   elif text := ''.join(output.get('text', data.get('text/plain', ''))):
     yield f'````text\n{text.rstrip()}\n````'
 
