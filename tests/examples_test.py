@@ -134,6 +134,7 @@ def test_outcomes_of_tic_tac_toe() -> None:
   np.testing.assert_array_equal(timestep.observation['action_mask'], after == 0)
 
 
+@pytest.mark.slow
 def test_tic_tac_toe(run: Run) -> None:
   conformance.check(lambda _: tic_tac_toe.TicTacToe(), num_steps=20)
   assert re.fullmatch(
@@ -142,6 +143,7 @@ def test_tic_tac_toe(run: Run) -> None:
   )
 
 
+@pytest.mark.slow
 def test_own_network() -> None:
   returns = own_network.train('policy_gradient', updates=12)
   assert returns.shape == (2,)
@@ -150,6 +152,7 @@ def test_own_network() -> None:
   assert config.kind == 'residual'
 
 
+@pytest.mark.slow
 def test_own_loop() -> None:
   env = own_loop.catch.Catch(4, 3)
   rule = disco_rl.load_rule('general')
@@ -168,6 +171,7 @@ def test_own_rule_learns() -> None:
   assert returns[-1] > 0.5
 
 
+@pytest.mark.slow
 def test_a_search_with_optuna(
   monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

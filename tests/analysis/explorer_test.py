@@ -94,7 +94,9 @@ def _variant() -> tuple[base.UpdateRule, types.Params]:
 
 
 @pytest.mark.parametrize('times', [0, 3])
-@pytest.mark.parametrize('name', ['general', 'variant'])
+@pytest.mark.parametrize(
+  'name', ['general', pytest.param('variant', marks=pytest.mark.slow)]
+)
 def test_the_page_computes_the_targets(
   name: str, times: int, tmp_path: pathlib.Path
 ) -> None:

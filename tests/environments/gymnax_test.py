@@ -73,10 +73,11 @@ class TestGymnaxEnvironment:
   @pytest.mark.parametrize(
     'name',
     [
-      'minatar/asterix',
       'minatar/breakout',
-      'minatar/freeway',
-      pytest.param('minatar/seaquest', marks=pytest.mark.slow),
+      *(
+        pytest.param(f'minatar/{game}', marks=pytest.mark.slow)
+        for game in ('asterix', 'freeway', 'seaquest')
+      ),
     ],
   )
   def test_minatar(self, name: str) -> None:

@@ -230,6 +230,7 @@ def rule_path(tmp_path: pathlib.Path) -> pathlib.Path:
   return path
 
 
+@pytest.mark.slow
 def test_a_rule_from_a_file_in_host_environments(
   rule_path: pathlib.Path,
   tmp_path: pathlib.Path,

@@ -185,6 +185,7 @@ scheduler.run_all([run], 1)
 """
 
 
+@pytest.mark.slow
 def test_runs_save_when_the_sweep_is_killed(tmp_path: pathlib.Path) -> None:
   folder = tmp_path / 'a'
   with launching.start_python('-c', _SWEEP, str(folder), _SAVES) as process:

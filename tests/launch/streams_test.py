@@ -82,7 +82,11 @@ def run(
 
 @pytest.mark.parametrize(
   'redirection',
-  ['>/dev/full 2>/dev/full', '>&- 2>&-', '<&- >&- 2>&-'],
+  [
+    '>/dev/full 2>/dev/full',
+    pytest.param('>&- 2>&-', marks=pytest.mark.slow),
+    '<&- >&- 2>&-',
+  ],
 )
 def test_streams_that_cannot_be_written_to(
   tmp_path: pathlib.Path, redirection: str

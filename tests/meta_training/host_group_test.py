@@ -201,6 +201,7 @@ def test_acting_while_learning_changes_nothing(
   )
 
 
+@pytest.mark.slow
 def test_offloaded_members_take_no_memory_of_the_device() -> None:
   """Micro-batches of one hold what one alone does; four at once, far more."""
   alone = take_steps(1, 1).device_bytes

@@ -432,9 +432,10 @@ def sweep(
 
 @pytest.mark.parametrize(
   ('num_updates', 'optimizer'),
-  [(1, optax.sgd(0.5)), pytest.param(2, ADAM, marks=pytest.mark.slow)],
+  [(1, optax.sgd(0.5)), (2, ADAM)],
   ids=['one_update_by_sgd', 'two_by_adam'],
 )
+@pytest.mark.slow
 def test_finite_differences(
   double: None,
   monkeypatch: pytest.MonkeyPatch,

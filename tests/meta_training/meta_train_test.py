@@ -339,6 +339,7 @@ def test_a_finished_run_can_be_continued(
   assert (workdir / 'newest_rule.npz').read_bytes() != rule
 
 
+@pytest.mark.slow
 def test_discovery_ends_when_held_out_agents_no_longer_improve(
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,

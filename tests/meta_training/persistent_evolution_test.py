@@ -66,6 +66,7 @@ def flat(tree: Any) -> np.ndarray:
   return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
 
 
+@pytest.mark.slow
 def test_agents_live_on_and_perturbations_add_up(discovery: Discovery) -> None:
   """Three windows with rules that change between them, then a reset.
 

@@ -63,7 +63,7 @@ def test_the_setting_names_the_torsos_of_the_package() -> None:
     ('impala', SPEC),
     ('impala', VECTOR),
     ('resnet', SPEC),
-    ('nethack', NETHACK),
+    pytest.param('nethack', NETHACK, marks=pytest.mark.slow),
     ('nethack', NETHACK_STACK),
   ],
 )
@@ -220,7 +220,7 @@ def test_the_heros_surroundings_are_cut_out_of_the_map() -> None:
   assert (corner[5:] == nothing).all() and (corner[:, :4] == nothing).all()
 
 
-@pytest.mark.parametrize('core', [0, 6])
+@pytest.mark.parametrize('core', [pytest.param(0, marks=pytest.mark.slow), 6])
 def test_separate_torsos_share_nothing(core: int) -> None:
   spec = types.EnvironmentSpec(VECTOR, num_actions=3)
   config = agent_network.AgentNetworkConfig(

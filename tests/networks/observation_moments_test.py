@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
@@ -55,6 +56,7 @@ def batch(seed: int) -> types.Rollout:
   )
 
 
+@pytest.mark.slow
 def test_agents_learn_from_observations_of_mean_0_and_deviation_1() -> None:
   """With weight decay, which would also change the statistics."""
   agent = agent_lib.make(

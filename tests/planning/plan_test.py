@@ -200,6 +200,7 @@ def test_settings_that_take_less_memory_come_later() -> None:
   ]
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_small_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
   # What XLA reports is compared with compiled programs elsewhere.
   monkeypatch.setattr(planning.Load, 'measurement', lambda load: load.bound)

@@ -263,7 +263,7 @@ def lane(tree: Any, index: int) -> Any:
 @pytest.mark.parametrize(
   'case',
   [
-    'disco_small_a3',
+    pytest.param('disco_small_a3', marks=pytest.mark.slow),
     pytest.param('disco_small_a9', marks=pytest.mark.slow),
     PUBLISHED,
   ],
