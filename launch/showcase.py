@@ -78,13 +78,13 @@ def main(argv: Sequence[str]) -> None:
       config_lib.check('meta_steps', steps, config_lib.CountOrZero)
       population, start = f'{settings["environments"]}', f'{settings["rule"]}'
       card = cards.read(run / 'rule.json')
-      agents, facts = _settings(settings), _facts(card, start)
+      shared, facts = _settings(settings), _facts(card, start)
     # The files may hold anything.
     except (OSError, LookupError, AttributeError, TypeError) as error:
       fail(f'{run} holds no finished run of disco-rl meta-train: {error!r}')
     # A discovery that has continued since has another rule.
     folder = run / 'showcase' / f'{steps}'
-    runs = _plan(agents, run, folder)
+    runs = _plan(shared, _like_population(settings), run, folder)
     runs_lib.check(runs)
     with workdirs.locked(folder):
       failures = scheduler.run_all(runs, at_once=1)
@@ -148,7 +148,7 @@ def _held_out(
 
 
 def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns settings that make new agents like those of the population."""
+  """Returns the settings of all new agents, whatever their rule."""
   from disco_rl.environments import suites
 
   environment = _ENVIRONMENT.value or next(
@@ -158,7 +158,6 @@ def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
   )
   return {
     **evaluate.base().to_dict(),
-    **{name: discovery[name] for name in _of_agents() if name in discovery},
     'preprocessing': discovery['preprocessing'],
     'environment': environment,
     'seeds': _AGENTS.value,
@@ -166,35 +165,46 @@ def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
   }
 
 
-def _of_agents() -> set[str]:
-  """Returns the settings of data and networks; optimizers suit the rule."""
+def _like_population(discovery: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the data and networks of the population; optimizers suit rules."""
   from disco_rl.agent import sizes
   from disco_rl.networks import agent_network
 
   networks = config_lib.names(agent_network.AgentNetworkConfig)
-  return {*networks, *sizes.SMALL} - {'learning_rate'}
+  shared = {*networks, *sizes.SMALL} - {'learning_rate'}
+  return {name: discovery[name] for name in shared if name in discovery}
 
 
 def _plan(
-  settings: Mapping[str, Any], run: pathlib.Path, folder: pathlib.Path
+  shared: Mapping[str, Any],
+  population: Mapping[str, Any],
+  run: pathlib.Path,
+  folder: pathlib.Path,
 ) -> 'list[runs_lib.Run]':
-  """Returns a run for each rule."""
+  """Returns a run for each rule.
+
+  Args:
+    shared: The settings of all new agents.
+    population: The settings of those with a discovered or untrained rule alone.
+    run: The folder of the discovery.
+    folder: The folder of the runs.
+  """
   from disco_rl.evaluation import runs as runs_lib
   from disco_rl.evaluation import showcase
 
-  environment = settings['environment']
+  environment = shared['environment']
 
   def training(label: str, given: Mapping[str, Any]) -> runs_lib.Run:
     return runs_lib.training(
       f'{environment}, {label}',
       folder.joinpath(runs_lib.slug(environment), label.replace(' ', '_')),
       label,
-      {**settings, **given},
+      {**shared, **given},
     )
 
   # As below the folder of the command, which may be moved to another machine.
   before, discovered = (
-    training(label, {'rule': config_lib.shown(run / name)})
+    training(label, {**population, 'rule': config_lib.shown(run / name)})
     for label, name in (
       (showcase.BEFORE, 'initial_rule.npz'),
       (showcase.DISCOVERED, 'rule.npz'),
@@ -202,9 +212,7 @@ def _plan(
   )
   # The rule made by hand has the data and networks that suit it, not those of
   # the population, and equally many environment steps.
-  usual = evaluate.base().to_dict()
   by_hand = {
-    **{name: usual[name] for name in _of_agents() if name in usual},
     'rule': 'actor_critic',
     'steps': discovered.config.steps_after(discovered.config.updates),
   }

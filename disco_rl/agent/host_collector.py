@@ -41,6 +41,11 @@ _Batch = TypeVar('_Batch')
 
 # How many trajectories the replay of each agent has: 'start' and 'added', [S].
 Counters = dict[str, types.PyTree]
+# Those of an initial agent.
+NO_TRAJECTORIES: Counters = {
+  'start': np.zeros((), np.int32),
+  'added': np.zeros((), np.int32),
+}
 
 
 @types.record
@@ -63,13 +68,10 @@ def init(agent: agent_lib.Agent, key: types.Array) -> HostState:
   """Makes the initial state of an agent, with nothing in replay."""
   params_key, key = jax.random.split(key)
   learner = agent.init_learner(params_key)
-  params = jax.tree.map(jnp.copy, learner.params)
-  zero = jnp.zeros((), jnp.int32)
-  return agent_lib.AgentState(
-    learner,
-    HostActing(**vars(agent.init_acting(key)), params=params),
-    {'start': zero, 'added': zero},
+  acting = HostActing(
+    **vars(agent.init_acting(key)), params=copy_params(learner.params)
   )
+  return agent_lib.AgentState(learner, acting, NO_TRAJECTORIES)
 
 
 class Programs:

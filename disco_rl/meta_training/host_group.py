@@ -100,10 +100,10 @@ class HostGroup(population.Group):
         is first used, and when a run resumes without their states.
       estimator: Computes the meta-gradient from the trajectory of updates.
     """
-    # Of each member; the collectors have the replay itself.
-    zero = np.zeros((), np.int32)
-    counters = {'start': zero, 'added': zero}
-    super().__init__(config, estimator, empty_replay=lambda: counters)
+    # The collectors have the replay itself.
+    super().__init__(
+      config, estimator, empty_replay=lambda: host_collector.NO_TRAJECTORIES
+    )
     self._make_environments = make_environments
     rule, members = sharding.REPLICATED, sharding.SPLIT
     specs: types.PyTree = (members, sharding.SPLIT_BATCH, members)
