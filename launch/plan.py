@@ -168,15 +168,16 @@ def of_discovery(
   groups = build.make_groups(first, rule, _row(1))
   sizes = [group.config.num_members for group in groups]
   steps = sum(group.config.num_agents * group.steps.total for group in groups)
-  share = choose_batch_devices(config, sizes, cluster)
-  rows = cluster.devices // share
-  of_groups = sharding.rows_of_groups(sizes, rows)
-  if of_groups is None and any(size % rows for size in sizes):
-    config = dataclasses.replace(config, group_multiple=rows)
-  row = _row(share)
-  rule_shapes = sharding.shapes(rule_params, row, sharding.REPLICATED)
+  shares = choose_batch_devices(config, sizes, cluster)
 
   def attempt(config: 'config_lib.MetaTrainingConfig') -> 'planning.Table':
+    share = config.batch_devices
+    rows = cluster.devices // share
+    of_groups = sharding.rows_of_groups(sizes, rows)
+    if of_groups is None and any(size % rows for size in sizes):
+      config = dataclasses.replace(config, group_multiple=rows)
+    row = _row(share)
+    rule_shapes = sharding.shapes(rule_params, row, sharding.REPLICATED)
     settings: dict[str, Any] = {
       'batch_devices': share,
       'group_multiple': config.group_multiple,
@@ -220,7 +221,7 @@ def of_discovery(
     return [*table, *((name, x, '') for name, x in settings.items())]
 
   with backend.making_programs_for(cluster.platform):
-    return planning.fitting(_smaller(config), attempt)
+    return planning.fitting(_candidates(config, shares), attempt)
 
 
 def of_training(
@@ -275,12 +276,24 @@ def choose_batch_devices(
   config: 'config_lib.MetaTrainingConfig',
   sizes: Sequence[int],
   cluster: 'planning.Cluster',
-) -> int:
-  """Chooses the number of devices that share batches to minimize the time.
+) -> list[int]:
+  """Chooses the numbers of devices that share batches to minimize the time.
 
   In each group, every row of devices takes as long as the row with the most
-  agents; groups on rows of their own take as long as the longest. If several
-  numbers take equally long, the smallest is chosen.
+  agents; groups on rows of their own take as long as the longest.
+
+  Args:
+    config: The config of the run; its `batch_devices` are the fewest.
+    sizes: The number of agents of each group.
+    cluster: The devices.
+
+  Returns:
+    All numbers that do equally much work at a time, in ascending order. The
+    fewest devices suffice, unless memory forces them to compute more: with more
+    devices, each holds a smaller part of an agent's batch.
+
+  Raises:
+    ValueError: No number is possible.
   """
   from disco_rl.runtime import sharding
 
@@ -306,7 +319,20 @@ def choose_batch_devices(
       return max(map(operator.floordiv, sizes, of_groups)) / share
     return sum(-(-size // rows) for size in sizes) / share
 
-  return min(shares, key=lambda share: (time(share), share))
+  least = min(map(time, shares))
+  return [share for share in shares if math.isclose(time(share), least)]
+
+
+def _candidates(
+  config: 'config_lib.MetaTrainingConfig', shares: Sequence[int]
+) -> 'Iterator[config_lib.MetaTrainingConfig]':
+  """Yields settings in the order of their time, as far as it is known.
+
+  More devices for a batch come before settings that compute more.
+  """
+  for smaller in _smaller(config):
+    for share in shares:
+      yield dataclasses.replace(smaller, batch_devices=share)
 
 
 def _smaller(

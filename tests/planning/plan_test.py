@@ -97,30 +97,30 @@ def test_acting_during_learning_takes_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
-  ('sizes', 'devices', 'share'),
+  ('sizes', 'devices', 'shares'),
   [
-    ((128,), 8, 1),
-    ((126, 2), 2, 1),
-    ((126, 2), 8, 4),
-    ((112, 32, 60), 32, 8),
+    ((128,), 8, [1, 2, 4, 8]),
+    ((126, 2), 2, [1, 2]),
+    ((126, 2), 8, [4, 8]),
+    ((112, 32, 60), 32, [8]),
     # Of these no number of rows divides all: rows of 8 leave the fewest idle.
-    ((114, 32, 60), 64, 8),
+    ((114, 32, 60), 64, [8]),
     # Each group has a row.
-    ((3, 3), 2, 1),
-    ((114, 32, 60), 1024, 4),
-    ((114, 32, 60), 2048, 8),
-    ((5,), 4, 4),
+    ((3, 3), 2, [1, 2]),
+    ((114, 32, 60), 1024, [4, 8]),
+    ((114, 32, 60), 2048, [8]),
+    ((5,), 4, [4]),
   ],
 )
 def test_devices_share_batches_where_that_saves_time(
-  sizes: tuple[int, ...], devices: int, share: int
+  sizes: tuple[int, ...], devices: int, shares: list[int]
 ) -> None:
   cluster = dataclasses.replace(
     ONE, devices=devices, per_machine=min(devices, 8)
   )
   config = config_of(**BATCHES)
   chosen = launcher.choose_batch_devices(config, sizes, cluster)
-  assert chosen == share
+  assert chosen == shares
 
 
 def test_devices_that_cannot_share_batches_are_refused() -> None:
@@ -134,6 +134,15 @@ def test_devices_that_cannot_share_batches_are_refused() -> None:
 
 def dict_of(table: planning.Table) -> dict[str, Any]:
   return {name: value for name, value, _ in table}
+
+
+def test_more_devices_share_batches_before_settings_compute_more() -> None:
+  config = config_of(**BATCHES, torso_chunk_size=torsos.AUTOMATIC)
+  tried = [
+    (one.agent.network.torso.chunk_size, one.batch_devices)
+    for one in launcher._candidates(config, [4, 8])
+  ]
+  assert tried[:4] == [(0, 4), (0, 8), (512, 4), (512, 8)]
 
 
 @pytest.mark.slow
