@@ -319,8 +319,9 @@ def choose_batch_devices(
       return max(map(operator.floordiv, sizes, of_groups)) / share
     return sum(-(-size // rows) for size in sizes) / share
 
-  least = min(map(time, shares))
-  return [share for share in shares if math.isclose(time(share), least)]
+  times = {share: time(share) for share in shares}
+  least = min(times.values())
+  return [share for share, x in times.items() if math.isclose(x, least)]
 
 
 def _candidates(
