@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
 
     if not subject.rule.network.transformer_layers:
       page, name = folder / 'explore.html', subject.config.rule
-      explorer.write(page, subject.rule, subject.rule_params, name)
+      explorer.write(page, {name: (subject.rule, subject.rule_params)})
       print(config_lib.shown(page), flush=True)
     for name, drawn in pictures.of_agent(subject, scene, _ANALYSIS_SEED):
       save(name, drawn)

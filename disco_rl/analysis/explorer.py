@@ -1,11 +1,12 @@
-"""A page on which a rule can be tried by hand, in a browser.
+"""A page on which rules can be tried by hand, in a browser.
 
-The page contains the rule's weights and a program that computes its targets for
-a trajectory, whose rewards, values, policies and ends can be dragged. It needs
-no server and no network.
+The page contains the weights of rules and a program that computes their targets
+for a trajectory, whose rewards, values, policies and ends can be dragged. It
+also reads rules from files of the reader. It needs no server and no network.
 """
 
 import base64
+from collections.abc import Mapping
 import html
 import json
 import pathlib
@@ -23,24 +24,43 @@ _TEMPLATES = pathlib.Path(__file__).parent / 'templates'
 
 def write(
   path: files.PathLike,
-  rule: base.UpdateRule,
-  rule_params: types.Params,
-  name: str,
+  rules: Mapping[str, tuple[base.UpdateRule, types.Params]],
   footer: str = '',
+  home: str = '',
 ) -> None:
-  """Writes the page of a rule, atomically.
+  """Writes the page of rules among which the reader chooses, atomically.
 
   Args:
     path: The file, ending in '.html'.
-    rule: A discovered rule.
-    rule_params: The parameters of the rule (eta).
-    name: The rule's name, for the title.
-    footer: A sentence below the pictures, such as where the rule comes from.
+    rules: Discovered rules and their parameters (eta) by name; the page begins
+      with the first.
+    footer: A sentence below the pictures, such as where the rules come from.
+    home: The address of a page to which the page links; '': none.
 
   Raises:
-    ValueError: The rule is hand-designed, or has a transformer, which the page
+    ValueError: A rule is hand-designed, or has a transformer, which the page
       does not support.
   """
+  for name, (rule, _) in rules.items():
+    _check(name, rule)
+  programs = ('npz.js', 'rule.js')
+  content = {
+    'footer': html.escape(footer),
+    'home': f'<a href="{html.escape(home)}">disco_rl</a>' if home else '',
+    'program': '\n'.join(
+      (_TEMPLATES / name).read_text(encoding='utf-8') for name in programs
+    ),
+    'rules': _script({name: _inlined(*both) for name, both in rules.items()}),
+    'defaults': _script(_settings(disco.Disco())),
+  }
+  template = (_TEMPLATES / 'explore.html').read_text(encoding='utf-8')
+  page = re.sub(r'{{ (\w+) }}', lambda place: content[place[1]], template)
+  with files.replacing(path) as temporary:
+    temporary.write_text(page, encoding='utf-8')
+
+
+def _check(name: str, rule: base.UpdateRule) -> None:
+  """Raises ValueError if the page does not support a rule."""
   if not isinstance(rule, disco.Disco):
     raise ValueError(
       f'{name} is hand-designed: it has no meta-network whose targets could be '
@@ -51,22 +71,19 @@ def write(
       f'{name} has a transformer (rule_transformer_layers='
       f'{rule.network.transformer_layers}); the page supports only LSTMs.'
     )
-  content = {
-    'title': html.escape(f'Try the rule {name}'),
-    'prediction_size': f'{rule.network.prediction_size}',
-    'footer': html.escape(footer),
-    'program': (_TEMPLATES / 'rule.js').read_text(encoding='utf-8'),
-    # The end tag of a script within a text would end the script.
-    'rule': json.dumps(_inlined(rule, rule_params)).replace('<', r'\u003c'),
-  }
-  template = (_TEMPLATES / 'explore.html').read_text(encoding='utf-8')
-  page = re.sub(r'{{ (\w+) }}', lambda place: content[place[1]], template)
-  with files.replacing(path) as temporary:
-    temporary.write_text(page, encoding='utf-8')
 
 
-def _inlined(rule: disco.Disco, rule_params: types.Params) -> dict[str, object]:
+def _script(value: object) -> str:
+  """Returns a value as a part of a script."""
+  # The end tag of a script within a text would end the script.
+  return json.dumps(value).replace('<', r'\u003c')
+
+
+def _inlined(
+  rule: base.UpdateRule, rule_params: types.Params
+) -> dict[str, object]:
   """Returns the weights and the settings that the program reads."""
+  assert isinstance(rule, disco.Disco)
   weights = {
     f'{module}/{name}': {
       'shape': value.shape,
@@ -75,11 +92,14 @@ def _inlined(rule: disco.Disco, rule_params: types.Params) -> dict[str, object]:
     for module, leaves in rule_params.items()
     for name, value in leaves.items()
   }
-  settings = {
+  return {'weights': weights, 'settings': _settings(rule)}
+
+
+def _settings(rule: disco.Disco) -> dict[str, float | bool]:
+  return {
     'discount': rule.discount,
     'lambda': rule.lambda_,
     'rewardScale': rule.reward_scale,
     'momentsDecay': rule.moments_decay,
     'hasQ': rule.network.has_q,
   }
-  return {'weights': weights, 'settings': settings}

@@ -23,6 +23,7 @@ from disco_rl.networks import meta_network
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
+from disco_rl.update_rules import weights
 
 _LENGTH = 6
 
@@ -102,7 +103,7 @@ def test_the_page_computes_the_targets(
 ) -> None:
   rule, params = _variant() if name == 'variant' else registry.load(name)
   assert isinstance(rule, disco.Disco)
-  explorer.write(tmp_path / 'rule.html', rule, params, name)
+  explorer.write(tmp_path / 'rule.html', {name: (rule, params)})
   scene = _scene(rule, seed=times)
   shown = _shown(tmp_path / 'rule.html', _as_json(rule, scene, times))
 
@@ -129,9 +130,77 @@ def test_the_page_computes_the_targets(
     )
 
 
+@pytest.mark.parametrize('name', ['general', 'from_nothing'])
+def test_the_page_has_a_choice_of_rules(
+  name: str, tmp_path: pathlib.Path
+) -> None:
+  rules = {x: registry.load(x) for x in ('general', 'from_nothing')}
+  explorer.write(tmp_path / 'rules.html', rules, home='index.html')
+  assert '<a href="index.html">' in (tmp_path / 'rules.html').read_text()
+  rule, params = rules[name]
+  assert isinstance(rule, disco.Disco)
+  scene = _scene(rule, seed=0)
+  asked = {**json.loads(_as_json(rule, scene, 0)), 'rule': name}
+  shown = _shown(tmp_path / 'rules.html', json.dumps(asked))
+  found, _ = jax.jit(scenes.apply_rule, static_argnums=0)(rule, params, scene)
+  np.testing.assert_allclose(
+    jax.nn.softmax(jnp.asarray(shown['pi'])),
+    jax.nn.softmax(found.pi[:, 0]),
+    atol=1e-4,
+  )
+
+
+@pytest.mark.parametrize('is_compressed', [False, True])
+def test_the_page_reads_the_files_of_rules(
+  is_compressed: bool, tmp_path: pathlib.Path
+) -> None:
+  node = shutil.which('node')
+  if node is None:
+    pytest.skip('Node.js is not installed')
+  rule, params = _variant()
+  assert isinstance(rule, disco.Disco)
+  path = tmp_path / 'rule.npz'
+  weights.save(path, params, rule.network)
+  if is_compressed:
+    with np.load(path) as arrays:
+      np.savez_compressed(path, **arrays)
+  card = json.dumps({'settings': {'discount': 0.9, 'reward_scale': 3.0}})
+  defaults = {'lambda': 0.5, 'momentsDecay': 0.25, 'hasQ': False}
+  program = pathlib.Path(explorer.__file__).parent / 'templates' / 'npz.js'
+  script = f"""{program.read_text()}
+    const {{ readFileSync }} = require('fs');
+    const file = readFileSync({json.dumps(str(path))});
+    const bytes = file.buffer.slice(
+      file.byteOffset, file.byteOffset + file.length);
+    readRule(
+      bytes, {json.dumps(card)}, {json.dumps(defaults)}
+    ).then((rule) => {{
+      for (const array of Object.values(rule.weights)) {{
+        array.data = Array.from(array.data);
+      }}
+      console.log(JSON.stringify(rule));
+    }});"""
+  ended = subprocess.run(
+    [node, '-e', script], capture_output=True, text=True, check=True
+  )
+  found = json.loads(ended.stdout)
+  assert found['settings'] == {
+    'discount': 0.9,
+    'lambda': 0.5,
+    'rewardScale': 3.0,
+    'momentsDecay': 0.25,
+    'hasQ': True,
+  }
+  arrays = {f'{a}/{b}': x for a, y in params.items() for b, x in y.items()}
+  assert found['weights'].keys() == arrays.keys()
+  for name, array in arrays.items():
+    data = np.reshape(found['weights'][name]['data'], array.shape)
+    np.testing.assert_array_equal(np.float32(data), array)
+
+
 def test_a_transformer_is_refused(tmp_path: pathlib.Path) -> None:
   network = meta_network.MetaNetworkConfig(lstm_size=8, transformer_layers=1)
   with pytest.raises(ValueError, match='rule_transformer_layers=1'):
     explorer.write(
-      tmp_path / 'rule.html', disco.Disco(network=network), {}, 'x'
+      tmp_path / 'rule.html', {'x': (disco.Disco(network=network), {})}
     )
