@@ -152,6 +152,23 @@ class MaskedJumanji(Jumanji):
     return state, dataclasses.replace(timestep, observation=seen)
 
 
+class TrappedJumanji(MaskedJumanji):
+  """The same, but no action is legal after the first."""
+
+  def step(self, state: Any, action: Any) -> Any:
+    state, timestep = super().step(state, action)
+    seen = timestep.observation._replace(action_mask=jnp.zeros(3, bool))
+    return state, dataclasses.replace(timestep, observation=seen)
+
+
+def test_where_jumanji_forbids_all_actions_any_is_taken() -> None:
+  environment: Any = wrapping.recognize(TrappedJumanji()).build(1, 0)
+  state, first = environment.reset(jax.random.key(0))
+  np.testing.assert_array_equal(first['action_mask'], [True, False, False])
+  _, timestep = environment.step(state, jnp.int32(0), jax.random.key(1))
+  assert timestep.observation['action_mask'].all()
+
+
 @pytest.mark.parametrize(
   'given',
   [

@@ -175,10 +175,17 @@ def _jumanji(env: Any, num_actions: int) -> Adapted:
     observation = state[1].observation
     if not hasattr(observation, types.ACTION_MASK):
       return observation
-    return {
+    entries = {
       name: getattr(observation, name)
       for name in data_checks.fields_of(observation)
     }
+    # Where a game is lost, as for a trapped snake, jumanji forbids all actions
+    # and lets the next one, whichever it is, end the episode.
+    mask = entries[types.ACTION_MASK]
+    entries[types.ACTION_MASK] = jnp.where(
+      jnp.any(mask), mask, jnp.ones_like(mask)
+    )
+    return entries
 
   return Adapted(
     num_actions,
