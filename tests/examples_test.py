@@ -16,6 +16,7 @@ from disco_rl.environments import wrapping
 from disco_rl.networks import torsos
 from examples import cartpole
 from examples import increasing_digits
+from examples import other_libraries
 from examples import own_environment
 from examples import own_loop
 from examples import own_network
@@ -183,3 +184,18 @@ def test_a_search_with_optuna(
   optuna_search.main()
   output = capsys.readouterr().out
   assert re.match(r"mean return -?\d\.\d\d with {'learning_rate': ", output)
+
+
+@pytest.mark.parametrize('library', ['minigrid', 'navix', 'jumanji', 'pgx'])
+@pytest.mark.slow
+def test_other_libraries(
+  library: str,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  pytest.importorskip(library)
+  flags = (f'--library={library}', '--rule=policy_gradient', '--steps=2')
+  monkeypatch.setattr(sys, 'argv', ['other_libraries', *flags])
+  other_libraries.main()
+  output = capsys.readouterr().out
+  assert re.search('^before: mean return .*\nafter 2 steps: mean', output)
