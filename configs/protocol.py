@@ -4,8 +4,8 @@
     --rules=runs/general/rule.npz --workdir=runs/protocol
 
 The protocol declares three disjoint sets of tasks, candidate settings, and
-budgets. No rule has more combinations of settings than actor-critic and PPO.
-The combination with the highest IQM over the validation tasks is kept for the
+budgets. All contenders choose among equally many combinations of settings, of
+which the one with the highest IQM over the validation tasks is kept for the
 tests. Two kinds of tests have their own settings and validation tasks: the
 games of MinAtar, with convolutional networks, and chains, with longer rollouts.
 
@@ -40,10 +40,12 @@ def get_config() -> ml_collections.ConfigDict:
       dict.fromkeys((*general.TASKS, *general.UNTRAINED_TASKS))
     ),
     validation_tasks=','.join(VALIDATION),
+    validation_seeds=2,
     validation_updates=500,
     test_tasks=','.join(TESTS),
     score_after=(200, 500),
     by_family=ml_collections.ConfigDict(BY_FAMILY),
+    candidates=15,
     grids=ml_collections.ConfigDict(GRIDS),
     # Recipe -> the rules that it discovered with different seeds.
     recipes=ml_collections.ConfigDict(),
@@ -66,16 +68,17 @@ VALIDATION = (
   *(f'random_grid/{i}' for i in range(40, 45)),
   'catch/5x5',
 )
+# The levels of the earlier versions were known when this one was declared.
 TESTS = (
-  *(f'random_grid/{i}' for i in range(20, 36)),
-  *(f'random_chain/{i}' for i in range(20, 24)),
-  'catch/5x6',
-  'catch/8x5',
-  'catch/10x3',
-  'bsuite/catch',
-  'bsuite/deep_sea',
-  'gymnax/Acrobot-v1',
-  'gymnax/FourRooms-misc',
+  *(f'random_grid/{i}' for i in range(100, 116)),
+  *(f'random_chain/{i}' for i in range(50, 54)),
+  'catch/7x5',
+  'catch/6x8',
+  'catch/12x4',
+  'bsuite/discounting_chain',
+  'bsuite/umbrella_chain',
+  'gymnax/FrozenLake-misc',
+  'gymnax/MetaMaze-misc',
   'minatar/asterix',
   'minatar/breakout',
   'minatar/freeway',
@@ -101,24 +104,29 @@ BY_FAMILY = {
     'torso': 'impala',
   },
 }
-_LEARNING_RATES = (2e-3, 5e-3, 1e-2, 2e-2)
+_OF_ALL = {
+  'learning_rate': (1e-3, 2e-3, 5e-3, 1e-2, 2e-2),
+  'updates_per_rollout': (1, 4, 8),
+}
 _HAND_DESIGNED = {
-  'learning_rate': _LEARNING_RATES,
-  'entropy_cost': (0.01, 0.05),
+  **_OF_ALL,
+  'entropy_cost': (0.01, 0.05, 0.2),
+  'normalize_advantage': (True, False),
 }
 GRIDS = {
-  'given': {'learning_rate': _LEARNING_RATES},
+  'given': _OF_ALL,
   # A policy gradient computed by the rule's network, without discovery.
-  'imitation': {'learning_rate': _LEARNING_RATES},
+  'imitation': _OF_ALL,
+  # What `imitation` was fitted to, in closed form.
+  'policy_gradient': _HAND_DESIGNED,
+  'actor_critic': _HAND_DESIGNED,
+  'ppo': _HAND_DESIGNED,
+  # As all others without replay, which its discovery had.
   'disco103': {
-    'learning_rate': (3e-3, 1e-2),
+    **_OF_ALL,
     'reward_scale': (1.0, 30.0),
     'lambda_': (0.95,),  # As in its discovery, also in chains.
   },
-  'actor_critic': _HAND_DESIGNED,
-  'ppo': {'updates_per_rollout': (4,), **_HAND_DESIGNED},
-  # As many updates as the rules make; `ppo` makes four of each rollout.
-  'ppo_1': {'rule': ('ppo',), 'updates_per_rollout': (1,), **_HAND_DESIGNED},
   # The loss is only the entropy, so the policy soon becomes uniform.
   'uniform': {
     'rule': ('actor_critic',),

@@ -91,7 +91,9 @@ def _plan(
   return protocol_lib.Plan(
     protocol=protocol,
     settings={k: v for k, v in settings.items() if k not in names},
-    contenders=protocol_lib.contenders(_RULES.value, protocol.grids),
+    contenders=protocol_lib.contenders(
+      _RULES.value, protocol.grids, protocol.candidates
+    ),
     workdir=workdir,
   )
 

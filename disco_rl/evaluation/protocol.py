@@ -5,6 +5,7 @@ tests, on which nothing is chosen. A family or suite of tests with its own
 settings may have its own validation tasks. Baselines are treated like rules.
 """
 
+import collections
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import dataclasses
 import difflib
 import itertools
 import pathlib
+import random
 from typing import Annotated
 from typing import Any
 
@@ -64,6 +66,7 @@ class Protocol(config_lib.Settings):
     training_tasks: tasks of discovery, separated by commas.
     validation_tasks: tasks on which settings are chosen; if there are several,
       their returns need scales, so that they can be averaged.
+    validation_seeds: number of agents of each setting in a validation task.
     validation_updates: number of updates after which settings are chosen. In
       all budgets an update stands for a rollout: agents that make K updates of
       each rollout make K times as many, from equally many environment steps.
@@ -74,6 +77,8 @@ class Protocol(config_lib.Settings):
     by_family: family or suite of tests -> settings of its runs, and of runs in
       its own validation tasks. It may also have validation_tasks,
       validation_updates and score_after. A suite takes precedence.
+    candidates: number of settings among which a contender chooses. Of a grid
+      with more, as many are drawn at random, with each value equally often.
     grids: contender -> setting -> values; 'given' applies to all given rules,
       'rule' names the rule of another contender.
     recipes: recipe -> the contenders that are its discoveries, with different
@@ -82,10 +87,12 @@ class Protocol(config_lib.Settings):
 
   training_tasks: suites.Names
   validation_tasks: suites.Names
+  validation_seeds: config_lib.Count
   validation_updates: config_lib.Count
   test_tasks: suites.Names
   score_after: _Ascending
   by_family: Mapping[str, Mapping[str, Any]]
+  candidates: config_lib.Count
   grids: Mapping[str, Mapping[str, Sequence[object]]]
   recipes: Mapping[str, Sequence[str]]
 
@@ -199,7 +206,7 @@ def _family_conflicts(name: str, own: Mapping[str, object]) -> Iterator[str]:
     if declared in own:
       config_lib.check(f'{here}.{declared}', own[declared], kind)
   if 'seeds' in own:
-    yield f'{here} has seeds, but all runs must have the same number of them.'
+    yield f'{here} has seeds, but all tests must have the same number of them.'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,15 +244,32 @@ class Choice:
   point: Point
   iqms: tuple[statistics.Estimate | None, ...] = ()
 
+  @property
+  def edges(self) -> tuple[str, ...]:
+    """The settings with the lowest or highest of at least three numbers.
+
+    A value beyond it, which was not tried, might be better.
+    """
+    edges = []
+    for name, value in self.point.items():
+      tried = {point[name] for point in self.contender.points}
+      numbers = [x for x in tried if isinstance(x, int | float)]
+      if len(tried) == len(numbers) > 2:
+        edges += [name] * (value in (min(numbers), max(numbers)))
+    return tuple(edges)
+
 
 def contenders(
-  rules: Sequence[str], grids: Mapping[str, Mapping[str, Sequence[object]]]
+  rules: Sequence[str],
+  grids: Mapping[str, Mapping[str, Sequence[object]]],
+  candidates: int,
 ) -> list[Contender]:
   """Returns the given rules, then the baselines.
 
   Args:
     rules: The names or paths of rules.
     grids: The value of `Protocol.grids`.
+    candidates: The value of `Protocol.candidates`.
 
   Raises:
     ValueError: Two contenders have the same name, or a grid has no values.
@@ -253,10 +277,13 @@ def contenders(
   baselines = [name for name in grids if name != GIVEN]
   found = [
     *(
-      _contender(name, rule, rule, grids[GIVEN])
+      _contender(name, rule, rule, grids[GIVEN], candidates)
       for rule, name in runs_lib.labels(rules, taken=baselines).items()
     ),
-    *(_contender(name, name, name, grids[name]) for name in baselines),
+    *(
+      _contender(name, name, name, grids[name], candidates)
+      for name in baselines
+    ),
   ]
   for names in ([x.name for x in found], [x.folder for x in found]):
     if shared := [name for name in names if names.count(name) > 1]:
@@ -269,20 +296,46 @@ def contenders(
 
 
 def _contender(
-  name: str, folder: str, rule: str, grid: Mapping[str, Sequence[Any]]
+  name: str,
+  folder: str,
+  rule: str,
+  grid: Mapping[str, Sequence[Any]],
+  candidates: int,
 ) -> Contender:
   axes = {setting: tuple(values) for setting, values in grid.items()}
   rules = axes.pop('rule', (rule,))
   if len(rules) != 1:
     raise ValueError(f'The grid of {name} must have one rule, not {rules}.')
-  points = tuple(
+  points = [
     dict(zip(axes, values)) for values in itertools.product(*axes.values())
-  )
+  ]
   if not points:
     raise ValueError(f'The grid of {name} has a setting without values.')
   if len({show(point) for point in points}) < len(points):
     raise ValueError(f'The grid of {name} has a value twice.')
-  return Contender(name, runs_lib.slug(folder), rules[0], points)
+  return Contender(
+    name, runs_lib.slug(folder), rules[0], tuple(_spread(points, candidates))
+  )
+
+
+def _spread(points: Sequence[Point], number: int) -> list[Point]:
+  """Draws points so that each value of a setting is drawn equally often.
+
+  The draw depends on the points alone, so that a resumed protocol, and another
+  contender with the same grid, have the same.
+  """
+  if len(points) <= number:
+    return list(points)
+  left = random.Random(0).sample(points, len(points))
+  counts: collections.Counter[tuple[str, object]] = collections.Counter()
+  drawn = []
+  for _ in range(number):
+    # Of equals the first, which is random.
+    point = min(left, key=lambda x: sum(counts[item] for item in x.items()))
+    left.remove(point)
+    drawn.append(point)
+    counts.update(point.items())
+  return sorted(drawn, key=points.index)
 
 
 def show(point: Point) -> str:
@@ -320,6 +373,8 @@ class Plan:
       'environment': task,
       'rule': contender.rule,
     }
+    if task not in self.protocol.test_tasks:
+      settings['seeds'] = self.protocol.validation_seeds
     name = ', '.join((task, contender.name, show(point)))
     # Budgets count rollouts: agents may make several updates after each.
     rollouts = self.protocol.rollouts(task)

@@ -223,7 +223,7 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
       ', '.join(choice.validation_tasks),
       protocol_lib.show(point),
       report.format_estimate(iqm),
-      'chosen' if point == choice.point else '',
+      _chosen(choice) if point == choice.point else '',
     ]
     for choice in choices
     for point, iqm in zip(choice.contender.points, choice.iqms)
@@ -233,7 +233,8 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
     pages.Paragraph(
       'IQM of each setting over the validation tasks; of raw returns for a '
       'single task whose best return is unknown. The setting with the highest '
-      'IQM was kept for the tests, none of which was looked at.'
+      'IQM was kept for the tests, none of which was looked at. "At the edge": '
+      'a value beyond the lowest or highest that was tried might be better.'
     ),
     pages.Table([['rule', 'validation', 'settings', 'IQM', ''], *rows]),
   ]
@@ -242,9 +243,17 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
       'rule': choice.contender.name,
       'validation_tasks': choice.validation_tasks,
       'settings': dict(choice.point),
+      'edges': choice.edges,
     }
     for choice in choices
   ]
+
+
+def _chosen(choice: protocol_lib.Choice) -> str:
+  """Says in which settings a choice lies at the edge of its grid."""
+  if not choice.edges:
+    return 'chosen'
+  return f'chosen, at the edge in {", ".join(choice.edges)}'
 
 
 def _families(results: Results, scales: comparison.Scales) -> _Note:

@@ -1,5 +1,6 @@
 """Tests of the protocol for judging rules: declarations, choices, numbers."""
 
+import collections
 import csv
 import dataclasses
 import pathlib
@@ -85,23 +86,54 @@ def test_equal_tasks_would_be_found() -> None:
   assert one == same != other
 
 
-def test_no_rule_has_more_settings_to_choose_from_than_the_baselines() -> None:
-  grids = declared().grids
-  contenders = protocol_lib.contenders(['runs/a/rule.npz', 'b/mine.npz'], grids)
-  numbers = {x.name: len(x.points) for x in contenders}
-  assert numbers == {
-    'a': 4,
-    'mine': 4,
-    'disco103': 4,
-    'imitation': 4,
-    'actor_critic': 8,
-    'ppo': 8,
-    'ppo_1': 8,
+def test_all_contenders_choose_among_equally_many_settings() -> None:
+  protocol = declared()
+  contenders = protocol_lib.contenders(
+    ['runs/a/rule.npz', 'b/mine.npz'], protocol.grids, protocol.candidates
+  )
+  by_name = {x.name: x for x in contenders}
+  assert {x: len(one.points) for x, one in by_name.items()} == {
+    **dict.fromkeys(('a', 'mine', 'disco103', 'imitation'), 15),
+    **dict.fromkeys(('policy_gradient', 'actor_critic', 'ppo'), 15),
     'uniform': 1,
   }
-  by_name = {x.name: x for x in contenders}
   assert by_name['mine'].rule == 'b/mine.npz'
   assert by_name['uniform'].rule == 'actor_critic'
+  # A grid of 15 is tried whole; one of 90 has each value as often as can be.
+  assert by_name['a'].points == by_name['imitation'].points
+  points = by_name['ppo'].points
+  assert points == by_name['actor_critic'].points
+  of = lambda name: collections.Counter(point[name] for point in points)
+  assert of('learning_rate') == dict.fromkeys((1e-3, 2e-3, 5e-3, 1e-2, 2e-2), 3)
+  assert of('updates_per_rollout') == {1: 5, 4: 5, 8: 5}
+  assert of('entropy_cost') == {0.01: 5, 0.05: 5, 0.2: 5}
+  assert sorted(of('normalize_advantage').values()) == [7, 8]
+  assert len({tuple(point.values()) for point in points}) == 15
+
+
+def test_choices_at_the_edge_of_a_grid_are_told() -> None:
+  grid = {
+    'learning_rate': (1e-3, 1e-2, 1e-1),
+    'entropy_cost': (0.1, 0.2),
+    'normalize_advantage': (True, False),
+  }
+  grids = {**GRIDS, 'given': grid}
+  contender = protocol_lib.contenders(['ppo'], grids, 99)[0]
+  assert len(contender.points) == 12
+  edges = {
+    rate: protocol_lib.Choice(
+      contender,
+      ('catch/5x5',),
+      {
+        'learning_rate': rate,
+        'entropy_cost': 0.2,
+        'normalize_advantage': True,
+      },
+    ).edges
+    for rate in grid['learning_rate']
+  }
+  # Two values have no middle.
+  assert edges == {1e-3: ('learning_rate',), 1e-2: (), 1e-1: ('learning_rate',)}
 
 
 @pytest.mark.parametrize(
@@ -176,14 +208,14 @@ def test_bad_declarations_are_refused(
 def test_the_folder_of_a_rule_does_not_depend_on_other_rules() -> None:
   grids = declared().grids
   alone, other, both = (
-    {x.rule: x.folder for x in protocol_lib.contenders(rules, grids)}
+    {x.rule: x.folder for x in protocol_lib.contenders(rules, grids, 15)}
     for rules in (['a/rule.npz'], ['b/rule.npz'], ['b/rule.npz', 'a/rule.npz'])
   )
   assert alone['a/rule.npz'] == both['a/rule.npz'] == 'a-rule'
   assert other['b/rule.npz'] == both['b/rule.npz'] == 'b-rule'
   with pytest.raises(ValueError, match='The grid of a has a value twice'):
     protocol_lib.contenders(
-      ['a/rule.npz'], {**grids, 'given': {'learning_rate': (1e-3, 1e-3)}}
+      ['a/rule.npz'], {**grids, 'given': {'learning_rate': (1e-3, 1e-3)}}, 15
     )
 
 
@@ -223,7 +255,7 @@ def plan(workdir: pathlib.Path, **changes: Any) -> protocol_lib.Plan:
   return protocol_lib.Plan(
     protocol=protocol,
     settings={k: v for k, v in settings.items() if k not in names},
-    contenders=protocol_lib.contenders(['policy_gradient'], GRIDS),
+    contenders=protocol_lib.contenders(['policy_gradient'], GRIDS, 15),
     workdir=workdir,
   )
 
@@ -317,7 +349,7 @@ def test_damaged_runs_of_other_families_are_reported(
 
 def test_a_rule_may_be_that_of_a_run_called_as_a_baseline() -> None:
   path = 'runs/imitation/rule.npz'
-  first, *others = protocol_lib.contenders([path], declared().grids)
+  first, *others = protocol_lib.contenders([path], declared().grids, 15)
   assert (first.name, first.rule) == (path, path)
   assert path not in {x.name for x in others}
 
@@ -326,10 +358,8 @@ def test_a_rule_may_be_that_of_a_run_called_as_a_baseline() -> None:
 def test_ppo_learns_more_from_as_many_environment_steps(
   number: int, tmp_path: pathlib.Path
 ) -> None:
-  grids = {name: declared().grids[name] for name in ('actor_critic', 'ppo')}
-  if number != 4:
-    grids['ppo'] = {**grids['ppo'], 'updates_per_rollout': (number,)}
-  contenders = protocol_lib.contenders([], {**GRIDS, **grids})
+  grids = {**GRIDS, 'ppo': {'updates_per_rollout': (number,)}}
+  contenders = protocol_lib.contenders([], grids, 15)
   a_plan = dataclasses.replace(plan(tmp_path), contenders=contenders)
   jobs = {
     x.name: a_plan.run(TEST[0], x, x.points[0]) for x in a_plan.contenders
@@ -447,7 +477,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   workdir = tmp_path_factory.mktemp('report')
   choices = [
     protocol_lib.Choice(contender, ('catch/5x5',), contender.points[0])
-    for contender in protocol_lib.contenders(['policy_gradient'], GRIDS)
+    for contender in protocol_lib.contenders(['policy_gradient'], GRIDS, 15)
   ]
   tests = {
     'catch/4x4': {
