@@ -306,6 +306,8 @@ def probes(
     panel.set_xlabel('steps ahead', color=plotting.INK)
     panel.xaxis.get_major_locator().set_params(integer=True)
     plotting.tidy(panel)
+  for panel in panels[len(scores) :]:
+    panel.set_visible(False)
   plotting.legend_below(fig, columns=6)
   return fig
 
@@ -394,8 +396,13 @@ def _map(
   """Draws an image over time, with a bar of its colors if they have a label."""
   shown = ax.imshow(image, aspect='auto', **style)
   ax.set_yticks([])
+  marked = [ax]
   if label is not None:
-    ax.figure.colorbar(shown, ax=ax, label=label)
+    bar = ax.figure.colorbar(shown, ax=ax)
+    bar.set_label(label, color=plotting.INK)
+    marked.append(bar.ax)
+  for marks in marked:
+    marks.tick_params(color=plotting.FAINT, labelcolor=plotting.INK)
 
 
 def _most_varied(probabilities: np.ndarray) -> np.ndarray:
