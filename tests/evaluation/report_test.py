@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import pathlib
 from unittest import mock
 
+import drawn
 import numpy as np
 import pytest
 
@@ -278,6 +279,167 @@ def test_every_agent_is_a_dot_among_the_aggregates() -> None:
   # Returns of -1 to 1 are scores of 0 to 1; those of 5x5 are 0.5 to 0.6.
   assert of_panels['IQM'] == of_panels['mean'] == [[0.25, 0.525, 0.8]]
   assert of_panels['optimality gap'] == [[0.2, 0.475, 0.75]]
+
+
+def test_figures_of_a_comparison() -> None:
+  """Two rules; scores are halves of 1 plus the returns, which rise linearly."""
+  returns = {'mine': (-1.0, 0.0, 0.5), 'other': (0.2, 0.2, 0.8)}
+  rates = {'mine': (0.1, 0.2), 'other': (0.1,)}
+  names = 'catch', 'catch/5x5', 'catch/9x9'
+  results = [
+    result(name, rule, rate, np.array(returns[rule]) - (rate > 0.1))
+    for name in names
+    for rule, tried in rates.items()
+    for rate in tried
+  ]
+  (compared,) = comparison.compare(results)
+  best = {scores.rule: scores for scores in compared.best}
+  assert best['mine'].learning_rate == 0.1
+
+  fig = report_figures.aggregates(compared)
+  drawn.check(fig)
+  assert 2 <= fig.get_figwidth() / 4 <= 3
+  assert 1 <= fig.get_figheight() <= 2
+  assert [ax.get_title() for ax in fig.axes] == [
+    'IQM',
+    'median',
+    'mean',
+    'optimality gap',
+  ]
+  for panel, name in zip(fig.axes, report_figures.TITLES):
+    assert panel.get_ylim() == (1.5, -0.5)
+    lines = {x.get_marker(): [] for x in panel.lines}
+    for line in panel.lines:
+      lines[line.get_marker()].append(line)
+    for row, scores in enumerate(compared.best):
+      of_rule = scores.aggregates[name]
+      interval, middle, dots = (lines[x][row] for x in ('None', '|', '.'))
+      np.testing.assert_allclose(interval.get_xdata(), of_rule.ci95)
+      assert middle.get_xdata()[0] == of_rule.value
+      assert len(dots.get_xdata()) == 3
+      for line in (interval, middle, dots):
+        assert {*line.get_ydata()} == {row}
+        assert line.get_color() == middle.get_color()
+      assert interval.get_alpha() < 1
+      assert interval.get_linewidth() > 5
+      assert dots.get_markersize() < middle.get_markersize()
+    colors = {line.get_color() for line in panel.lines}
+    assert len(colors) == 2
+    # Only the grid of values is drawn, and dots are inside of the panel.
+    assert not any(line.get_visible() for line in panel.get_ygridlines())
+    assert len(panel.get_xticks()) <= 5
+    inside = [x for line in lines['.'] for x in line.get_xdata()]
+    low, high = panel.get_xlim()
+    assert low < min(inside) - 0.1 * (max(inside) - min(inside))
+    assert high > max(inside) + 0.1 * (max(inside) - min(inside))
+  rows = [x.get_text() for x in fig.axes[0].get_yticklabels()]
+  assert rows == [scores.rule for scores in compared.best]
+
+  for draw, x_label, y_label, of_rule in (
+    (
+      report_figures.sample_efficiency,
+      'environment steps of one agent',
+      'IQM of normalized score',
+      lambda x: (x.curve_steps, x.curve),
+    ),
+    (
+      report_figures.profiles,
+      'normalized score',
+      'fraction of agents above it',
+      lambda x: (compared.thresholds, x.profile),
+    ),
+  ):
+    fig = draw(compared)
+    drawn.check(fig)
+    (panel,) = fig.axes
+    assert (panel.get_xlabel(), panel.get_ylabel()) == (x_label, y_label)
+    assert sorted(drawn.names(fig)) == ['mine', 'other']
+    for line, band in zip(panel.lines, panel.collections, strict=True):
+      x, estimate = of_rule(best[line.get_label()])
+      np.testing.assert_array_equal(line.get_xdata(), x)
+      np.testing.assert_array_equal(line.get_ydata(), estimate.value)
+      (path,) = band.get_paths()
+      first = path.vertices[path.vertices[:, 0] == x[0], 1]
+      assert first.min() == pytest.approx(estimate.low[0])
+      assert first.max() == pytest.approx(estimate.high[0])
+      assert band.get_alpha() < 0.5
+      assert band.get_linewidth() == 0
+  low, high = panel.get_ylim()
+  assert -0.1 < low < 0 and 1 < high < 1.1
+
+  fig = report_figures.learning_rates(compared)
+  drawn.check(fig)
+  (panel,) = fig.axes
+  assert panel.get_xscale() == 'log'
+  assert panel.get_xlabel() == 'learning rate'
+  assert panel.get_ylabel() == 'IQM of normalized score'
+  assert [x.get_text() for x in panel.get_xticklabels()] == ['0.1', '0.2']
+  assert len(panel.get_xticklabels(minor=True)) == 0
+  for container in panel.containers:
+    line, caps, (bars,) = container
+    of_rates = compared.iqms[container.get_label()]
+    assert line.get_xdata().tolist() == [*of_rates]
+    assert line.get_marker() == 'o'
+    assert line.get_ydata().tolist() == [x.value for x in of_rates.values()]
+    for segment, estimate in zip(bars.get_segments(), of_rates.values()):
+      ends = (
+        min(estimate.low, estimate.value),
+        max(estimate.high, estimate.value),
+      )
+      np.testing.assert_allclose(segment[:, 1], ends)
+    assert len(caps) == 2
+  assert sorted(drawn.names(fig)) == ['mine', 'other']
+
+  fig = report_figures.environments(compared)
+  drawn.check(fig)
+  assert 2 <= fig.get_figwidth() / 2 <= 3.5
+  assert 2 <= fig.get_figheight() / 2 <= 3
+  assert fig.get_supylabel() == 'return'
+  assert fig.legends[0].get_title().get_text().startswith('over environment')
+  *panels, empty = fig.axes
+  assert not empty.get_visible()
+  assert [ax.get_title() for ax in panels] == [*names]
+  for panel in panels:
+    assert len(panel.get_xticks()) <= 5
+    for line, band in zip(panel.lines, panel.collections, strict=True):
+      own = np.array(returns[line.get_label()])[:, None] * [0.5, 1.0]
+      assert line.get_xdata().tolist() == [50, 100]
+      np.testing.assert_allclose(line.get_ydata(), own.mean(axis=0))
+      (path,) = band.get_paths()
+      last = path.vertices[path.vertices[:, 0] == 100, 1]
+      np.testing.assert_allclose(
+        [last.min(), last.max()], [own[:, 1].min(), own[:, 1].max()]
+      )
+
+
+def test_scores_over_settings() -> None:
+  scores = {
+    'mine': {'a': np.array([0.0, 0.2]), 'b': np.array([0.6, 1.0])},
+    'other': {'a': np.array([0.5, 0.7]), 'b': np.array([0.1, 0.2])},
+  }
+  for name, of_mine in (('width', [0.1, 0.8]), (None, [0.8, 0.1])):
+    fig = report_figures.over_settings(scores, name)
+    drawn.check(fig)
+    (panel,) = fig.axes
+    assert panel.get_xlabel() == (name or 'combinations of settings, ranked')
+    assert panel.get_ylabel() == 'score at the end of training'
+    assert drawn.names(fig) == ['mine', 'other']
+    assert (
+      fig.legends[0].get_title().get_text() == 'line: mean; dots: one agent'
+    )
+    means = {x.get_label(): x for x in panel.lines if x.get_marker() == 'o'}
+    np.testing.assert_allclose(means['mine'].get_ydata(), of_mine)
+    np.testing.assert_allclose(means['other'].get_ydata(), [0.6, 0.15])
+    assert means['mine'].get_xdata().tolist() == [1, 2]
+    dots = [x for x in panel.lines if x.get_marker() == '.']
+    assert len(dots) == 4
+    assert all(x.get_alpha() < 0.5 for x in dots)
+    first = [x for x in dots if x.get_color() == means['mine'].get_color()]
+    values = np.array([x.get_ydata() for x in first])
+    np.testing.assert_allclose(values.mean(axis=0), of_mine)
+    if name:
+      ticks = [x.get_text() for x in panel.get_xticklabels()]
+      assert ticks == ['a', 'b']
 
 
 def test_published_results_are_shown_beside_ours(
