@@ -134,4 +134,9 @@ def _finish(panel: axes.Axes, title: str, num_lines: int) -> None:
       fontsize=8,
     )
   else:
-    panel.text(0.5, 0.5, 'none', transform=panel.transAxes, ha='center')
+    panel.text(
+      *(0.5, 0.5, 'none'),
+      color=plotting.INK,
+      ha='center',
+      transform=panel.transAxes,
+    )

@@ -139,7 +139,8 @@ def tidy(ax: axes.Axes) -> None:
   ax.set_axisbelow(True)
   ax.spines[['top', 'right']].set_visible(False)
   ax.spines[['left', 'bottom']].set_color(FAINT)
-  ax.tick_params(color=FAINT, labelcolor=INK)
+  # Minor ticks have numbers, too, on logarithmic axes.
+  ax.tick_params(which='both', color=FAINT, labelcolor=INK)
 
 
 def save(fig: figure.Figure, path: files.PathLike) -> None:

@@ -2,6 +2,7 @@
 
 import pathlib
 
+import drawn
 from matplotlib import lines
 import numpy as np
 import pytest
@@ -16,7 +17,15 @@ RETURNS = 1 - np.exp(-STEPS / 4e4) + 0.1 * np.arange(3)[:, None]
 
 
 def _drawn(curves: dict[str, learning_curves.Curve]) -> list[lines.Line2D]:
-  (ax,) = learning_curves.draw(curves).axes
+  fig = learning_curves.draw(curves, 'Catch', 'success')
+  drawn.check(fig)
+  (ax,) = fig.axes
+  assert ax.get_title(loc='left') == 'Catch'
+  assert ax.get_xlabel() == 'environment steps'
+  assert ax.get_ylabel() == 'success (mean of the last 100 episodes)'
+  low, high = ax.get_xlim()
+  last = max(steps[-1] for steps, _ in curves.values())
+  assert low == 0 and last < high < 1.05 * last
   return ax.lines
 
 
@@ -27,7 +36,9 @@ def test_each_curve_has_its_seeds_and_their_mean() -> None:
     np.testing.assert_array_equal(line.get_xdata(), STEPS)
     np.testing.assert_array_equal(line.get_ydata(), returns)
     assert line.get_color() == mean.get_color() != seed.get_color()
-    assert line.get_linewidth() < mean.get_linewidth()
+    assert line.get_linewidth() < mean.get_linewidth() / 2
+    assert line.get_alpha() < 1
+    assert line.get_zorder() < mean.get_zorder()
   np.testing.assert_array_equal(mean.get_ydata(), RETURNS.mean(axis=0))
   assert mean.get_label() == 'a'
   np.testing.assert_array_equal(same.get_ydata(), seed.get_ydata())
@@ -54,8 +65,8 @@ def test_curves_that_lack_seeds_have_labels() -> None:
 
 
 def test_a_single_point_has_a_marker() -> None:
-  drawn = _drawn({'a': (np.array([56]), np.array([[0.5]]))})
-  assert [line.get_marker() for line in drawn] == ['o', 'o']
+  points = _drawn({'a': (np.array([56]), np.array([[0.5]]))})
+  assert [line.get_marker() for line in points] == ['o', 'o']
 
 
 def test_a_figure_without_any_finished_episode(tmp_path: pathlib.Path) -> None:
