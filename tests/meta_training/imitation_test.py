@@ -139,9 +139,7 @@ def test_learning_reduces_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
   assert np.mean(errors[-10:]) < 0.8 * np.mean(errors[:10])
 
 
-def test_inputs_fit_the_network_and_errors_are_reported_before_signals(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_inputs_fit_the_network() -> None:
   """Without the minute in which training is compiled."""
   key, config = jax.random.key(0), small.META_NETWORK
   params = jax.eval_shape(lambda key: meta_network.init(key, config), key)
@@ -149,14 +147,178 @@ def test_inputs_fit_the_network_and_errors_are_reported_before_signals(
   total, distances = jax.eval_shape(loss, params, key)
   assert [x.shape for x in (total, *distances)] == [(), (), ()]
 
-  def known(_: Any, params: types.Params, *args: Any, **options: Any) -> Any:
-    return params['w'], (0.25, 0.5)
 
+def test_training_follows_its_schedules(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """The loss is linear in a parameter, the slope 0.5, and 4 after the middle.
+
+  Errors are reported before signals; here they are the progress of the target,
+  and the parameter.
+  """
+
+  def known(
+    _: Any, params: types.Params, key: types.Array, progress: types.Array
+  ) -> Any:
+    keys.append(key)
+    w = params['w']
+    return w * jnp.where(progress < 0.6, 0.5, 4.0), (progress, w)
+
+  keys: list[types.Array] = []
   monkeypatch.setattr(meta_network, 'init', lambda *_: {'w': jnp.zeros(())})
   monkeypatch.setattr(imitation, '_loss', known)
   reported: list[tuple[float, float]] = []
-  imitation.train(key, config, 2, lambda *x: reported.append(x))
-  assert reported == [(0.25, 0.5)] * 2
+  found = imitation.train(
+    jax.random.key(0), small.META_NETWORK, 16, lambda *x: reported.append(x)
+  )
+  progress, w = np.transpose([*reported, (1.0, float(found['w']))])
+  expected = np.clip((np.arange(16) / 16 - 0.3) / 0.4, 0, 1)
+  np.testing.assert_allclose(progress[:-1], expected, atol=1e-6)
+  # Adam, of gradients that are clipped to 1, after a warm-up of two steps.
+  steps = np.arange(16)
+  rates = np.where(
+    steps < 2, steps / 2, 0.5 + 0.5 * np.cos(np.pi * (steps - 2) / 14)
+  )
+  mean = square = 0.0
+  for i, gradient in enumerate(np.where(expected < 0.6, 0.5, 1.0)):
+    mean = 0.9 * mean + 0.1 * gradient
+    square = 0.999 * square + 0.001 * gradient**2
+    scaled = (
+      mean / (1 - 0.9 ** (i + 1)) / np.sqrt(square / (1 - 0.999 ** (i + 1)))
+    )
+    np.testing.assert_allclose(
+      w[i + 1] - w[i], -5e-3 * rates[i] * scaled, rtol=1e-3, atol=1e-8
+    )
+  assert len(keys) == 1  # It is compiled once.
+
+
+def kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+  return np.sum(p * np.log(p / q), axis=-1)
+
+
+@pytest.mark.parametrize(
+  ('progress', 'strength', 'bound'), [(0.0, 1.0, 3.0), (1.0, 0.3, 12.0)]
+)
+def test_the_loss_of_a_rule_that_moves_nothing(
+  progress: float, strength: float, bound: float
+) -> None:
+  (total, (error, signal)), seen = copying()(jnp.float32(progress))
+  divergences, distances = [], []
+  for inputs in seen:
+    policy = softmax(np.asarray(inputs.outputs['logits'], float)[:-1])
+    advantage = np.asarray(inputs.estimates.normalized_advantage, float)
+    onehot = np.eye(policy.shape[-1])[inputs.rollout.action[:-1]]
+    step = strength * np.clip(advantage, -bound, bound)
+    wanted = policy + step[..., None] * (onehot - policy)
+    wanted = np.maximum(wanted, imitation.MIN_PROBABILITY)
+    wanted /= wanted.sum(axis=-1, keepdims=True)
+    divergences.append(kl(wanted, policy).mean() / strength)
+    distances.append(np.square(wanted - policy).sum(axis=-1).mean())
+  assert [x.outputs['logits'].shape for x in seen] == [
+    (21, 24, 3),
+    (21, 24, 5),
+  ]
+  assert total == pytest.approx(np.mean(divergences), rel=1e-3)
+  assert error == pytest.approx(np.mean(distances), rel=1e-3)
+  assert signal == pytest.approx(float(error), rel=1e-5)
+
+
+@functools.cache
+def copying() -> Any:
+  """Compiles the loss of pi_hat = pi, with what the network reads."""
+
+  def apply(_: Any, inputs: meta_features.MetaInputs, state: Any) -> Any:
+    seen.append(inputs)
+    return mock.Mock(pi=inputs.outputs['logits'][:-1]), state
+
+  seen: list[meta_features.MetaInputs] = []
+  config, key = small.META_NETWORK, jax.random.key(3)
+  loss = lambda progress: (imitation._loss(config, {}, key, progress), seen)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(meta_network, 'transform', lambda _: mock.Mock(apply=apply))
+    return jax.jit(loss).lower(jnp.float32(0.0)).compile()
+
+
+def test_inputs_are_of_all_scales_and_fit_together() -> None:
+  """Rates and deviations are those of hundreds of draws."""
+  _, seen = copying()(jnp.float32(0.0))
+  deviation = lambda x: np.std(
+    x, axis=tuple(i for i in range(x.ndim) if i != 1)
+  )
+  within = lambda x, low, high: (
+    0.5 * low < x.min() < 2.5 * low and high / 2.5 < x.max() < 1.5 * high
+  )
+  for inputs in seen:
+    rollout, outputs, estimates = (
+      inputs.rollout,
+      inputs.outputs,
+      inputs.estimates,
+    )
+    logits = np.asarray(outputs['logits'])
+    num_actions = logits.shape[-1]
+    assert within(deviation(logits), 0.05, 6.0)
+    behaviour, target = rollout.logits, inputs.target_outputs['logits']
+    for other in (behaviour, target):
+      assert within(deviation(other - logits), 0.01, 0.5)
+    assert not np.array_equal(behaviour, target)
+    shapes = {'y': (21, 24, 10), 'z': (21, 24, num_actions, 10)}
+    for name, shape in shapes.items():
+      assert outputs[name].shape == shape
+      assert within(deviation(outputs[name]), 0.1, 3.0)
+      apart = inputs.target_outputs[name] - outputs[name]
+      assert np.std(apart) == pytest.approx(0.1, rel=0.1)
+    # Actions are those of the behaviour policy.
+    np.testing.assert_allclose(
+      np.eye(num_actions)[rollout.action].mean(axis=(0, 1)),
+      softmax(np.asarray(behaviour)).mean(axis=(0, 1)),
+      atol=0.08,
+    )
+    assert np.mean(rollout.is_terminal) == pytest.approx(0.05, abs=0.025)
+    assert np.mean(rollout.reward != 0) == pytest.approx(0.15, abs=0.04)
+    rewards = rollout.reward[rollout.reward != 0]
+    assert np.std(rewards) == pytest.approx(1, rel=0.25)
+    assert rollout.mask.all() and rollout.mask.shape == (20, 24)
+    value, q = np.asarray(estimates.value), np.asarray(estimates.q_value)
+    assert within(deviation(value), 0.05, 2.0)
+    spread = deviation(q - value[..., None]) / deviation(value)
+    assert np.mean(spread) == pytest.approx(0.3, rel=0.15)
+    spread = deviation(estimates.target_q_value - q) / deviation(value)
+    assert np.mean(spread) == pytest.approx(0.05, rel=0.15)
+    normalized = np.asarray(estimates.normalized_advantage)
+    assert np.abs(normalized).max() <= 12
+    # Heavy tails.
+    assert np.mean(normalized**4) > 5 * np.mean(normalized**2) ** 2
+    np.testing.assert_array_equal(estimates.normalized_q_td, normalized)
+    advantage = np.asarray(estimates.advantage)
+    np.testing.assert_array_equal(estimates.q_td, advantage)
+    np.testing.assert_allclose(
+      estimates.q_target, value[:-1] + advantage, rtol=1e-5, atol=1e-6
+    )
+    of_actions = np.asarray(estimates.normalized_qv_advantage)
+    assert np.std(of_actions) == pytest.approx(0.6, rel=0.1)
+    factors = np.asarray(estimates.qv_advantage) / of_actions
+    np.testing.assert_allclose(
+      factors, factors[:1, :, :1] + 0 * factors, rtol=1e-3
+    )
+    factor = factors[0, :, 0]
+    assert np.mean(factor / deviation(value)) == pytest.approx(0.5, rel=0.15)
+    np.testing.assert_allclose(
+      advantage, factor * normalized, rtol=1e-3, atol=1e-6
+    )
+
+
+def test_states_are_initial_or_random() -> None:
+  keys = jax.random.split(jax.random.key(1), 300)
+  draw = lambda key: imitation._random_state(key, small.META_NETWORK)
+  state = jax.jit(jax.vmap(draw))(keys)
+  hidden, cell = np.asarray(state.hidden), np.asarray(state.cell)
+  is_initial = ~cell.any(axis=(1, 2)) if cell.ndim == 3 else ~cell.any(axis=1)
+  assert is_initial.mean() == pytest.approx(0.3, abs=0.08)
+  assert not hidden[is_initial].any()
+  assert np.std(cell[~is_initial]) == pytest.approx(1, rel=0.1)
+  assert np.abs(hidden).max() < 1
+  # tanh of a standard normal number.
+  assert np.std(hidden[~is_initial]) == pytest.approx(0.628, rel=0.1)
 
 
 def test_a_rule_without_q_cannot_imitate() -> None:
