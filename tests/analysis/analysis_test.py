@@ -170,12 +170,60 @@ def test_a_recording_closes_environments_on_the_host(
   environment.close.assert_called_once_with()
 
 
+def test_a_recording_is_of_the_agent_in_environments_like_the_runs(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  config = mock.Mock(environment='catch', seed=3, preprocessing='P')
+  agent: Any = mock.Mock()
+  learner_state: Any = mock.Mock(params='theta')
+  subject = recording.Subject(config, RULE, {}, agent, learner_state)
+  environment = mock.Mock(spec=base.HostEnvironment)
+  make = mock.Mock(return_value=environment)
+  monkeypatch.setattr(recording.environment_registry, 'make', make)
+  played = []
+  monkeypatch.setattr(recording, 'play', lambda *x: played.append(x))
+  monkeypatch.setattr(jax, 'jit', lambda function, **_: function)
+  monkeypatch.setattr(scenes, 'from_agent', lambda *x: x)
+  found: Any = recording.record(subject, seed=5, length=9)
+  make.assert_called_once_with('catch', recording.NUM_TRAJECTORIES, 3, 'P')
+  environment.close.assert_called_once_with()
+  ((network, where, params, key, length),) = played
+  assert (network, where) == (agent.network, environment)
+  assert (params, length) == ('theta', 9)
+  assert key == jax.random.key(5)
+  assert found == (agent.network, learner_state, None)
+
+
+def test_the_agent_of_a_run_is_loaded_with_its_rule(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  one: Any = mock.Mock()
+  one.config.rule = 'mine'
+  one.rule.rule, one.rule.params = RULE, {'eta': np.ones(2)}
+  one.train_state.learner = {'w': np.array([[1.0, 2.0]])}
+  read = mock.Mock(return_value=one)
+  monkeypatch.setattr(recording.stored, 'read', read)
+  found = recording.load('run', seed=7)
+  read.assert_called_once_with('run', 7)
+  assert (found.config, found.rule, found.agent) == (
+    one.config,
+    RULE,
+    one.agent,
+  )
+  assert found.learner['w'].tolist() == [1, 2]
+  assert found.rule_params['eta'].tolist() == [1, 1]
+  one.rule.rule = 'actor_critic'
+  with pytest.raises(ValueError, match='of run, mine, is hand-designed'):
+    recording.load('run')
+
+
 def test_lives_are_shown_at_equal_distances(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   class Trained:
     def init(self, keys: Any) -> Any:
-      assert len(keys) == 2
+      own = [jax.random.key(3), jax.random.key(4)]
+      assert [*keys] == own
       return 0
 
     def advance(self, rule_params: Any, state: Any, number: int) -> Any:
@@ -187,10 +235,17 @@ def test_lives_are_shown_at_equal_distances(
   monkeypatch.setattr(agent_lib, 'make', lambda *_: agent)
   monkeypatch.setattr(recording.training, 'make', lambda *_: Trained())
   subject: Any = mock.Mock(rule_params='of the run')
+  environment: Any = mock.Mock(spec=base.HostEnvironment)
+  environment.spec = None
+  # Four for each of two seeds.
+  subject.environments = lambda number: {8: environment}[number]
   subject.config.configure_mock(seed=3, seeds=2)
   subject.config.agent.num_environments = 4
   ages = recording.lives(subject, RULE, updates=7, number=3)
   assert list(ages) == [recording.Age(x, 10 * x, x) for x in (2, 4, 6)]
+  environment.close.assert_called_once_with()
+  few = recording.lives(subject, RULE, updates=2, number=3)
+  assert [age.update for age in few] == [1, 2]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from typing import Any
+from unittest import mock
 
 import analysis_test
 import jax
@@ -12,7 +13,9 @@ import pytest
 
 from disco_rl.analysis import distillation
 from disco_rl.analysis import figures
+from disco_rl.analysis import recording
 from disco_rl.analysis import scenes
+from disco_rl.environments import base
 from disco_rl.update_rules import disco
 
 WEIGHTS = {
@@ -113,6 +116,51 @@ def test_rules_without_q_have_fewer_terms() -> None:
     distillation.ENTROPY,
     distillation.TARGET_NETWORK,
   ]
+
+
+def test_every_agent_is_distilled_at_every_age(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """Agents are numbers, 10 and 20, plus the update; plays are their key."""
+  environment = mock.Mock(spec=base.HostEnvironment)
+  subject: Any = mock.Mock(rule='rule', rule_params='eta')
+  subject.environments = lambda number: {16: environment}[number]
+  subject.config.seeds = 2
+  subject.agent.config.unroll_length = 7
+
+  def lives(_: Any, rule: Any, updates: int, number: int) -> Any:
+    assert (rule, updates, number) == ('rule', 30, 10)
+    for update in (3, 6):
+      agents: Any = mock.Mock()
+      params = np.array([10, 20]) + update
+      agents.learner = Learner(params)
+      yield recording.Age(update, 100 * update, agents)
+      environment.close.assert_not_called()
+
+  @jax.tree_util.register_dataclass
+  @dataclasses.dataclass(frozen=True)
+  class Learner:
+    params: Any
+
+  def player(network: Any, played: Any, length: int) -> Any:
+    assert (network, played, length) == (subject.agent.network, environment, 7)
+    return lambda params, key: (params, jax.random.key_data(key))
+
+  monkeypatch.setattr(recording, 'lives', lives)
+  monkeypatch.setattr(recording, 'player', player)
+  monkeypatch.setattr(scenes, 'from_agent', lambda _, *x: x)
+  monkeypatch.setattr(distillation, 'distill', lambda *x: x)
+  found = distillation.along_lives(subject, 30)
+  assert found.environment_steps.tolist() == [300, 600]
+  keys = []
+  for first, of_agent in zip((10, 20), found.found, strict=True):
+    for update, one in zip((3, 6), of_agent, strict=True):
+      rule, rule_params, (learner, (params, key)) = one
+      assert (rule, rule_params) == ('rule', 'eta')
+      assert params == learner.params == first + update
+      keys.append(tuple(key.tolist()))
+  assert len({*keys}) == 4
+  environment.close.assert_called_once_with()
 
 
 def test_lives_are_drawn(tmp_path: pathlib.Path) -> None:
