@@ -174,6 +174,140 @@ class TestGenerator:
       assert _boxes_after(level, _solve(level)) == target
 
 
+def _inner(board: int) -> frozenset[Cell]:
+  """The cells of a board of 8 x 8, of which the first bit is the top left."""
+  return frozenset(divmod(i, 8) for i in range(64) if int(board) >> i & 1)
+
+
+def _corridor(length: int, agent: int = 5, copies: int = 400) -> Any:
+  """A row of floor, the agent in it, a box on the cell 2 and three elsewhere.
+
+  The only way to pull is to walk to the cell 3, and to go on to the right.
+  """
+  boxes = np.tile([20, 2, 36, 52], (copies, 1))
+  return sokoban_generator._Play(
+    floor=np.full(copies, 0b11111111, np.uint64),
+    target=boxes.copy(),
+    box=boxes,
+    agent=np.full(copies, agent),
+    length=np.full(copies, length),
+  )
+
+
+class TestBackwardPlay:
+  def test_rooms_are_connected(self) -> None:
+    floors = sokoban_generator._carve(np.random.default_rng(0), 200)
+    sizes = []
+    for floor in map(_inner, floors):
+      assert {*_walks(next(iter(floor)), floor)} == floor
+      sizes.append(len(floor))
+    # All sides are reached, and rooms differ.
+    assert _inner(np.bitwise_or.reduce(floors)) == _inner(2**64 - 1)
+    assert 20 < np.mean(sizes) < 44 and np.std(sizes) > 3
+
+  def test_boxes_are_on_cells_that_they_can_leave(self) -> None:
+    floors = sokoban_generator._carve(np.random.default_rng(1), 50)
+    can_be_left = sokoban_generator._can_be_left(floors)
+    for cells, floor in zip(can_be_left, map(_inner, floors), strict=True):
+      expected = {
+        cell
+        for cell in floor
+        if any(
+          {_move(cell, a), _move(_move(cell, a), a)} <= floor for a in range(4)
+        )
+      }
+      assert _cells(cells.reshape(8, 8)) == expected
+
+  def test_distances_are_those_of_shortest_walks(self) -> None:
+    floors = sokoban_generator._carve(np.random.default_rng(2), 30)
+    cells = np.array(
+      [sorted(8 * i + j for i, j in _inner(x))[:6] for x in floors]
+    )
+    play = sokoban_generator._Play(
+      floors, cells[:, :4], cells[:, 1:5], cells[:, 0], np.zeros(30, int)
+    )
+    goals = np.tile(np.arange(64), (30, 1))
+    found = sokoban_generator._distances(play, goals)
+    for i, floor in enumerate(map(_inner, floors)):
+      box = {divmod(int(x), 8) for x in play.box[i]}
+      walks = _walks(divmod(int(play.agent[i]), 8), floor - box)
+      expected = [
+        len(walks[cell]) if (cell := divmod(x, 8)) in walks else -1
+        for x in range(64)
+      ]
+      assert found[i].tolist() == expected
+
+  def test_a_box_is_pulled_by_one_to_five_cells(self) -> None:
+    play = _corridor(length=10)
+    sokoban_generator._pull(np.random.default_rng(0), play)
+    moved = play.box[:, 1] - 2
+    # Five cells would lead outside.
+    counts = np.bincount(moved, minlength=5)
+    np.testing.assert_allclose(counts / 400, [0, 0.2, 0.2, 0.2, 0.4], atol=0.08)
+    np.testing.assert_array_equal(play.agent, 3 + moved)
+    # Two steps to the box.
+    np.testing.assert_array_equal(play.length, 12 + moved)
+    np.testing.assert_array_equal(play.is_on_target.sum(axis=1), 3)
+    np.testing.assert_array_equal(
+      play.box[:, [0, 2, 3]], play.target[:, [0, 2, 3]]
+    )
+
+  @pytest.mark.parametrize(('length', 'most'), [(106, 2), (107, 1), (108, 0)])
+  def test_solutions_have_at_most_110_steps(
+    self, length: int, most: int
+  ) -> None:
+    play = _corridor(length)
+    sokoban_generator._pull(np.random.default_rng(0), play)
+    moved = play.box[:, 1] - 2
+    assert moved.max() == most
+    expected = length + 2 + moved if most else length
+    np.testing.assert_array_equal(play.length, expected)
+    np.testing.assert_array_equal(play.agent, 3 + moved if most else 5)
+
+  def test_boxes_on_targets_are_pulled_first(self) -> None:
+    play = _corridor(length=0, agent=4)
+    # Also a box that is not on a target, below another row of floor.
+    play.floor[:] = 0b11111111_11111111
+    play.target[:] = [2, 36, 52, 60]
+    play.box[:] = [2, 13, 52, 60]
+    sokoban_generator._pull(np.random.default_rng(0), play)
+    assert (play.box[:, 0] != 2).all()
+    assert (play.box[:, 1] == 13).all()
+
+  def test_the_agent_ends_anywhere_within_reach(self) -> None:
+    play = _corridor(length=108)
+    sokoban_generator._walk(np.random.default_rng(0), play)
+    # Two steps are left, and the box is on the cell 2.
+    counts = np.bincount(play.agent, minlength=9)
+    np.testing.assert_allclose(
+      counts / 400, [0, 0, 0, 0.2, 0.2, 0.2, 0.2, 0.2, 0], atol=0.08
+    )
+    np.testing.assert_array_equal(play.length, 108 + np.abs(play.agent - 5))
+
+  def test_cells_are_drawn_without_replacement(self) -> None:
+    allowed = np.zeros((600, 64), bool)
+    allowed[:, [3, 9, 60]] = True
+    drawn = sokoban_generator._draw_cells(np.random.default_rng(0), allowed, 2)
+    assert drawn.shape == (600, 2)
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    counts = np.bincount(drawn.ravel(), minlength=64)
+    assert set(np.flatnonzero(counts)) == {3, 9, 60}
+    np.testing.assert_allclose(counts[[3, 9, 60]] / 400, 1, atol=0.12)
+
+  def test_a_game_becomes_a_level(self) -> None:
+    play = _corridor(length=0, copies=1)
+    (level,) = sokoban_generator._to_levels(play)
+    assert level.dtype == np.uint8
+    cells = lambda channel, what: _cells(level[..., channel] == what)
+    boxes = {(1, 3), (3, 5), (5, 5), (7, 5)}
+    floor = {(1, i) for i in range(1, 9)}
+    assert cells(0, sokoban_levels.TARGET) == boxes
+    assert cells(0, sokoban_levels.EMPTY) == floor - boxes
+    assert cells(1, sokoban_levels.BOX) == boxes
+    assert cells(1, sokoban_levels.AGENT) == {(1, 6)}
+    assert len(cells(0, sokoban_levels.WALL)) == 100 - len(floor | boxes)
+
+
 @pytest.mark.needs('sokoban/held_out')
 class TestSokoban:
   def test_conforms_and_time_limits_end_episodes(
