@@ -53,6 +53,85 @@ def test_steps_of_atari_are_said_to_be_frames(
   assert ('frames' in extent) == has_frames
 
 
+def test_a_page_has_its_headings_tables_and_figures(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """Agents are equal. Scores of a are 0.6 and 0.8, at a rate of 0.1."""
+  # Writing pictures takes seconds.
+  save = lambda _, path: path.write_bytes(b'picture')
+  monkeypatch.setattr(plotting, 'save', save)
+  results = [
+    result(name, rule, rate, [value] * 3)
+    for rule, rate, *values in (
+      ('a', 0.2, 0.0, 0.0),
+      ('a', 0.1, 0.2, 0.6),
+      ('b', 0.1, 0.0, 0.0),
+    )
+    for name, value in zip(('catch', 'catch/5x5'), values)
+  ]
+  text = write(results, tmp_path)
+  lines = [line for line in text.splitlines() if line[:1] in tuple('#|!')]
+  a, b = '0.700 [0.700, 0.700]', '0.500 [0.500, 0.500]'
+  figure_of = lambda name: f'![catch_{name}](figures/catch_{name}.png)'
+  assert lines == [
+    '# Evaluation of update rules',
+    '## Catch, normalized',
+    '| rule | learning rate | IQM | median | mean | optimality gap | IQM, '
+    'levels resampled |',
+    '| --- |' + 6 * ' ---: |',
+    f'| a | 0.1 | {a} | {a} | {a} | 0.300 [0.300, 0.300] | 0.700 [0.600, '
+    '0.800] |',
+    f'| b | 0.1 | {b} | {b} | {b} | {b} | {b} |',
+    figure_of('aggregates'),
+    figure_of('sample_efficiency'),
+    figure_of('profiles'),
+    '### Rule against rule',
+    '| rule | than | P(higher) + P(equal) / 2, in the same environment | '
+    'difference of means, levels resampled | better in |',
+    '| --- |' + 4 * ' ---: |',
+    '| a | b | 1.00 [1.00, 1.00] | 0.200 [0.100, 0.300] | 2 of 2 |',
+    '### All learning rates',
+    '| IQM of rule | 0.1 | 0.2 |',
+    '| --- |' + 2 * ' ---: |',
+    f'| a | {a} | {b} |',
+    f'| b | {b} |  |',
+    figure_of('learning_rates'),
+    '### Every environment',
+    '| mean | a | b | return scored 0 | return scored 1 |',
+    '| --- |' + 4 * ' ---: |',
+    '| catch | 0.200 [0.200, 0.200] | 0.00 [0.00, 0.00] | -1.00 | 1.00 |',
+    '| catch/5x5 | 0.600 [0.600, 0.600] | 0.00 [0.00, 0.00] | -1.00 | 1.00 |',
+    figure_of('environments'),
+  ]
+  assert 'Rules: a, b. Environments: 2. Much.' in text
+  summary = metrics.read_json(tmp_path / 'summary.json')
+  assert summary['agents'] == 3
+  (of_catch,) = summary['benchmarks'].values()
+  assert of_catch['is_normalized']
+  assert of_catch['environments'] == ['catch', 'catch/5x5']
+  assert of_catch['iqm_by_learning_rate']['a']['0.2']['value'] == 0.5
+  (probability,) = of_catch['probability_of_improvement']
+  assert probability == {'rule': 'a', 'than': 'b', 'value': 1, 'ci95': [1, 1]}
+  (difference,) = of_catch['difference_over_levels']
+  assert (difference['rule'], difference['than']) == ('a', 'b')
+  assert difference['better_in'] == 2
+  assert difference['value'] == pytest.approx(0.2)
+  page = (tmp_path / 'report.html').read_text()
+  places = [
+    page.index(x)
+    for x in (
+      '<h1>Evaluation of update rules',
+      '<h2>Catch, normalized',
+      '<h3>Rule against rule',
+      '<h3>All learning rates',
+      '<h3>Every environment',
+    )
+  ]
+  assert places == sorted(places)
+  assert page.count('<img') == 5
+  assert page.count('<tr') == 3 + 2 + 3 + 3
+
+
 def test_environments_are_averaged_within_their_benchmark() -> None:
   names = ['catch', 'procgen/bigfish', 'gymnasium/A-v0', 'catch/5x5']
   names += ['procgen/easy/bigfish', 'gymnasium/B-v0', 'minatar/seaquest']
