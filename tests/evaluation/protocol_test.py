@@ -17,6 +17,7 @@ from disco_rl.environments.jax_native import task_distribution
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import protocol_report
+from disco_rl.evaluation import statistics
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
@@ -475,8 +476,14 @@ def results(
 @pytest.fixture(scope='module')
 def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   workdir = tmp_path_factory.mktemp('report')
+  estimate = statistics.Estimate(np.array(0.5), np.array(0.4), np.array(0.6))
   choices = [
-    protocol_lib.Choice(contender, ('catch/5x5',), contender.points[0])
+    protocol_lib.Choice(
+      contender,
+      ('catch/5x5', 'chain'),
+      contender.points[0],
+      (estimate, None)[: len(contender.points)],
+    )
     for contender in protocol_lib.contenders(['policy_gradient'], GRIDS, 15)
   ]
   tests = {
@@ -511,6 +518,58 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     workdir,
   )
   return workdir
+
+
+def test_the_page_has_its_headings_and_tables(reported: pathlib.Path) -> None:
+  lines = (reported / 'report.md').read_text().splitlines()
+  benchmark = ['### Rule against rule', '### Every environment']
+  tests = 'catch, bsuite, gymnax, gridworld'
+  assert [line for line in lines if line.startswith('#')] == [
+    '# Evaluation of update rules',
+    '## The choice of settings',
+    '## Families of tests',
+    '## Worse than random play',
+    f'## After 10 updates (100 environment steps): {tests}',
+    *benchmark,
+    f'## After 20 updates (200 environment steps): {tests}',
+    *benchmark,
+    '## gymnax/CartPole-v1, raw returns',
+    *benchmark,
+  ]
+  rows = [line for line in lines if line.startswith('|')]
+  start = rows.index('| rule | validation | settings | IQM |  |')
+  row = lambda rule, point, iqm, chosen: (
+    f'| {rule} | catch/5x5, chain | {point} | {iqm} | {chosen} |'
+  )
+  shown = '0.500 [0.400, 0.600]'
+  assert rows[start + 2 : start + 7] == [
+    row('policy_gradient', 'learning_rate=0.001', shown, 'chosen'),
+    row('policy_gradient', 'learning_rate=0.01', 'no scores', ''),
+    row('actor_critic', 'entropy_cost=0.1', shown, 'chosen'),
+    row('actor_critic', 'entropy_cost=0.2', 'no scores', ''),
+    row('uniform', 'entropy_cost=1', shown, 'chosen'),
+  ]
+  header = (
+    '| updates | environment steps | IQM | policy_gradient | actor_critic '
+  )
+  start = rows.index(f'{header}| uniform |')
+  of_families = [row.split(' | ')[:3] for row in rows[start + 2 : start + 10]]
+  assert of_families == [
+    [f'| {updates}', f'{10 * updates}', name]
+    for updates in (10, 20)
+    for name in ('all', 'bsuite', 'catch', 'gridworld')
+  ]
+  summary = metrics.read_json(reported / 'summary.json')
+  assert summary['chosen'][0] == {
+    'rule': 'policy_gradient',
+    'validation_tasks': ['catch/5x5', 'chain'],
+    'settings': {'learning_rate': 0.001},
+    'edges': [],
+  }
+  assert summary['agents'] == 2 and summary['declared'] == 29
+  table = (reported / 'scores.csv').read_text().splitlines()
+  assert table[0] == 'task,rule,updates,environment_steps,agent,return,score'
+  assert table[1].startswith('catch/4x4,policy_gradient,10,100,0,0.5,0.687')
 
 
 def test_scores_are_those_worked_out_by_hand(reported: pathlib.Path) -> None:
