@@ -4,6 +4,7 @@ import base64
 import collections
 from collections.abc import Mapping
 import dataclasses
+import html
 import io
 import pathlib
 import re
@@ -192,6 +193,101 @@ def test_a_page_without_pictures(
   assert '<td>0.90</td>' in text and '<img' not in text
   assert sentence in text
   assert '<p class="result">Result.' in text
+
+
+def test_a_page_in_words_numbers_and_films(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  draw = mock.Mock(return_value='figure')
+  monkeypatch.setattr(learning_curves, 'draw', draw)
+  save = mock.Mock(side_effect=lambda _, path: path.write_bytes(b'curves'))
+  monkeypatch.setattr(plotting, 'save', save)
+  film, curves = tmp_path / 'film.gif', tmp_path / 'meta.png'
+  film.write_bytes(b'film')
+  curves.write_bytes(b'meta')
+  steps = np.array([1000.0, 2000.0])
+  agents = [
+    showcase_lib.Trained(
+      'discovered',
+      (steps, np.array([[-0.5, 0.5], [0.0, 0.75], [0.5, 1.0]])),
+      (film, 0.875),
+    ),
+    showcase_lib.Trained('actor-critic', (steps, np.array([[0.5, 0.25]]))),
+  ]
+  page = tmp_path / 'index.html'
+  showcase_lib.write(
+    page,
+    showcase_lib.Showcase(
+      discovery={'began as': 'random numbers', 'meta-steps': '1,200'},
+      on='catch/4x3',
+      meta_curves=curves,
+      held_out=(
+        np.array([0, 600, 1200]),
+        {'catch/5x4': np.array([-0.5, 0.25, 0.0])},
+      ),
+      rule_meta_step=600,
+      environment='catch/5x4',
+      trained=agents,
+      no_film=None,
+      commands=[
+        ('Train an agent:', 'disco-rl train'),
+        ('Play:', 'disco-rl play'),
+      ],
+    ),
+  )
+  labels, title = draw.call_args.args
+  assert title == 'catch/5x4'
+  assert {name: x[1].shape for name, x in labels.items()} == {
+    'discovered': (3, 2),
+    'actor-critic': (1, 2),
+  }
+  save.assert_called_once_with('figure', tmp_path / 'showcase.png')
+  text = page.read_text()
+  tables = [
+    [re.findall('<t[dh]>(.*?)</t[dh]>', x) for x in re.findall('<tr>.*', y)]
+    for y in re.findall('<table>.*?</table>', text, re.DOTALL)
+  ]
+  scores, held_out, run = tables
+  assert scores[0] == ['rule', 'mean return', '95% interval', 'worst agent']
+  assert scores[1] == ['discovered', '0.75', '0.50 to 1.00', '0.50']
+  assert scores[2] == ['actor-critic', '0.25', '', '0.25']
+  assert held_out == [
+    ['steps', '0', '600', '1,200'],
+    ['catch/5x4', '-0.50', '0.25', '0.00'],
+    ['', '', 'kept', ''],
+  ]
+  assert run == [
+    ['the run', ''],
+    ['began as', 'random numbers'],
+    ['meta-steps', '1,200'],
+  ]
+  sentences = (
+    '<h1>A rule was discovered',
+    'It began as random numbers, and was changed in 1,200 steps',
+    'high returns in catch/4x3. Below, new agents learn catch/5x4, in which '
+    'the rule was not discovered, but by which it was chosen.',
+    'here of 5 rows and 4 columns',
+    'Random play earns -0.50 on',
+    'After 2,000 environment steps agents catch this share',
+    'The first agent of each rule at the end of training:',
+    'discovered: mean return 0.88 in these episodes',
+    '<h2>In numbers',
+    'Returns of 3 new agents with each rule, after 2,000 environment steps',
+    'Their learning curves.',
+    '<h2>How it was discovered',
+    'The rule after 600 of 1,200 steps is kept',
+    'reset at the end of their lifetimes',
+    '<h2>What to try next',
+    *('Train an agent:', 'disco-rl train', 'Play:', 'disco-rl play'),
+  )
+  places = [html.unescape(text).find(x) for x in sentences]
+  assert -1 not in places and places == sorted(places)
+  pictures = re.findall('data:image/(gif|png);base64,([^"]+)', text)
+  assert [(kind, base64.b64decode(x)) for kind, x in pictures] == [
+    ('gif', b'film'),
+    ('png', b'curves'),
+    ('png', b'meta'),
+  ]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,10 @@
 """Films: scaling, and GIF files as another program reads them."""
 
+import os
 import pathlib
+import sys
+from typing import Any
+from unittest import mock
 import warnings
 
 import jax
@@ -74,6 +78,58 @@ def test_smaller_pictures_are_padded(tmp_path: pathlib.Path) -> None:
 def test_names_are_checked(tmp_path: pathlib.Path) -> None:
   with pytest.raises(ValueError, match='must end in .gif or .mp4'):
     video.check_name(tmp_path / 'film.png')
+
+
+@pytest.mark.parametrize(
+  ('frames_per_second', 'milliseconds'), [(5.0, 200), (50.0, 20), (200.0, 20)]
+)
+def test_gifs_have_a_speed_that_all_viewers_support(
+  tmp_path: pathlib.Path, frames_per_second: float, milliseconds: int
+) -> None:
+  frames = np.zeros((2, 300, 300, 3), np.uint8)
+  frames[1] = 255
+  video.write(tmp_path / 'film.gif', frames, frames_per_second)
+  with Image.open(tmp_path / 'film.gif') as film:
+    assert film.info['duration'] == milliseconds
+
+
+def test_pictures_are_handed_to_ffmpeg(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  sent: list[np.ndarray | None] = []
+  given: list[Any] = []
+
+  class Writer:
+    def send(self, frame: np.ndarray | None) -> None:
+      assert frame is None or frame.flags.c_contiguous
+      sent.append(frame)
+
+    def close(self) -> None:
+      pathlib.Path(given[0]).write_bytes(b'film')
+
+  def write_frames(path: str, size: Any, **options: Any) -> Writer:
+    given.extend([path, tuple(size), options])
+    return Writer()
+
+  variable = 'IMAGEIO_FFMPEG_NO_PREVENT_SIGINT'
+  monkeypatch.setenv(variable, '')  # Restored afterwards.
+  monkeypatch.delenv(variable)
+  package = mock.Mock(write_frames=write_frames)
+  monkeypatch.setitem(sys.modules, 'imageio_ffmpeg', package)
+  frames = np.zeros((3, 201, 301, 3), np.uint8)
+  frames[:] = np.arange(3)[:, None, None, None]
+  video.write(tmp_path / 'film.mp4', frames, 5.0)
+  _, size, options = given
+  # Even numbers, the width first.
+  assert size == (302, 202)
+  assert options['fps'] == 5 and options['macro_block_size'] == 2
+  # The name of the temporary file does not tell.
+  assert options['output_params'] == ['-f', 'mp4']
+  assert os.environ[variable] == '1'
+  first, *pictures = sent
+  assert first is None  # Starts the generator.
+  assert [x[0, 0, 0] for x in pictures if x is not None] == [0, 1, 2]
+  assert (tmp_path / 'film.mp4').read_bytes() == b'film'
 
 
 def test_mp4(tmp_path: pathlib.Path) -> None:
