@@ -1,6 +1,8 @@
 """Tests of NetHack's adapter."""
 
 import dataclasses
+from typing import Any
+from unittest import mock
 
 import conformance
 import numpy as np
@@ -11,6 +13,31 @@ from disco_rl.environments.host import nethack
 
 SHORT = nethack.Preprocessing(max_episode_steps=10)
 SCREEN = {'glyphs': (21, 79), 'blstats': (27,), 'message': (256,)}
+
+
+def test_rules_and_limits_are_those_of_the_benchmarks() -> None:
+  """Of Kuettler et al. (2020), and of the NetHack Challenge."""
+  tasks: Any = mock.Mock(TASK_ACTIONS='few')
+  tasks.nethack.USEFUL_ACTIONS, tasks.nethack.ACTIONS = 'useful', 'all'
+  rules, limits = nethack._task(tasks, nethack.BENCHMARK)
+  assert rules == {
+    'character': 'mon-hum-neu-mal',
+    'actions': 'few',
+    'penalty_step': -0.01,
+  }
+  assert limits.steps == 5000
+  assert limits.idle_steps > 10**12  # No limit.
+  more = dataclasses.replace(nethack.BENCHMARK, has_all_actions=True)
+  assert nethack._task(tasks, more)[0]['actions'] == 'useful'
+  rules, limits = nethack._challenge(tasks, nethack.BENCHMARK)
+  assert rules == {
+    'character': '@',
+    'actions': 'all',
+    'penalty_step': 0.0,
+    'allow_all_yn_questions': True,
+    'allow_all_modes': True,
+  }
+  assert (limits.steps, limits.idle_steps) == (10**6, 10**4)
 
 
 @pytest.mark.needs('nethack/score')

@@ -14,9 +14,23 @@ from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import on_host
+from disco_rl.evaluation import player
 from disco_rl.evaluation import playing
 
 LENGTHS = (10, 1)
+
+
+def test_played_actions_have_keys_of_their_own() -> None:
+  """Training begins with the keys of its seeds, and splits them."""
+  numbers = [player.action_keys(seed) for seed in range(3)]
+  in_training = [
+    key
+    for seed in range(6)
+    for own in [jax.random.key(seed)]
+    for key in (own, *jax.random.split(own))
+  ]
+  every = [key for both in numbers for key in both] + in_training
+  assert len({tuple(jax.random.key_data(x).tolist()) for x in every}) == 6 + 18
 
 
 class Clock(base.HostEnvironment):

@@ -130,6 +130,116 @@ def test_agents_are_divided_among_the_devices_of_a_cpu(
   assert 'among 3 devices: choose' in failed.stderr.splitlines()[-1]
 
 
+# Places arrays on four devices, as if other processes had more.
+ARRAYS = """
+import types, jax, jax.numpy as jnp, numpy as np
+from jax.sharding import PartitionSpec as P
+from disco_rl.maths import shared_batch
+from disco_rl.runtime import distributed, sharding
+
+def error(function, *args):
+  try:
+    function(*args)
+  except ValueError as e:
+    return str(e)
+
+devices = jax.devices()
+rows, squares = sharding.make_mesh(), sharding.make_mesh(2)
+assert rows.devices.tolist() == [[x] for x in devices]
+assert squares.devices.tolist() == [devices[:2], devices[2:]]
+assert squares.axis_names == (sharding.AGENTS, sharding.BATCH)
+assert error(sharding.make_mesh, 3) == (
+  'batch_devices=3 must divide the 4 devices of this machine: choose one of '
+  '[1, 2, 4].')
+assert sharding.mesh_for(6).devices.tolist() == [[x] for x in devices[:3]]
+assert sharding.mesh_for(5).devices.tolist() == [devices[:1]]
+three, one = sharding.divide(rows, (3, 1))
+assert three.devices.tolist() == rows.devices[:3].tolist()
+assert one.devices.tolist() == rows.devices[3:].tolist()
+assert sharding.divide(rows, (4, 4)) == [rows, rows]
+
+# Trees are split along their first axis, or are on every device.
+x = np.arange(8, dtype=np.float32).reshape(4, 2)
+for is_distributed in (False, True):
+  distributed.is_distributed = lambda: is_distributed
+  placed = sharding.put({'x': x}, rows, sharding.SPLIT)['x']
+  for shard in placed.addressable_shards:
+    assert np.array_equal(shard.data, x[[shard.device.id]])
+  keys = jax.random.split(jax.random.key(0), 4)
+  assert (sharding.put(keys, rows, sharding.SPLIT) == keys).all()
+  fetched = distributed.fetch({'x': placed, 'n': 3})
+  assert isinstance(fetched['x'], np.ndarray)
+  assert np.array_equal(fetched['x'], x)
+  assert fetched['n'] == 3
+distributed.is_distributed = lambda: False
+shape = sharding.shapes(x, rows, sharding.SPLIT)
+assert (shape.shape, shape.sharding) == ((4, 2), placed.sharding)
+everywhere = sharding.put(x, rows, sharding.REPLICATED)
+part = sharding.part_on({'x': everywhere}, three)['x']
+assert part.sharding.device_set == set(devices[:3])
+assert np.array_equal(part, x)
+assert sharding.part_on(part, three) is part
+shape = sharding.shapes(x, rows, sharding.REPLICATED)
+assert sharding.part_on(shape, three).sharding.device_set == set(devices[:3])
+of_three = sharding.put(x[:3], three, sharding.SPLIT)
+like = jax.ShapeDtypeStruct((2,), np.float32)
+joined = sharding.join_rows([of_three, None], like, rows)
+assert joined.sharding == placed.sharding
+assert joined.tolist() == [*x[:3].tolist(), [0, 0]]
+
+# Two devices share each batch [T, B].
+def learn(batch):
+  own = shared_batch.own_shard({'a': batch, 'b': -batch})
+  assert shared_batch.is_shared()
+  sums = {'n': jnp.sum(own['a']), 'each': jnp.sum(own['b'], axis=1)}
+  return own, shared_batch.total(sums), shared_batch.mean(sums)
+
+specs = P(None, sharding.BATCH), sharding.REPLICATED, sharding.REPLICATED
+program = sharding.Programs(squares).make(learn, (sharding.REPLICATED,), specs)
+own, total, mean = program(sharding.put(x, squares, sharding.REPLICATED))
+assert np.array_equal(own['a'], x) and np.array_equal(own['b'], -x)
+assert total['n'] == x.sum() and mean['n'] == x.sum() / 2
+assert total['each'].tolist() == (-x.sum(1)).tolist()
+assert mean['each'].tolist() == (-x.sum(1) / 2).tolist()
+assert not shared_batch.is_shared()
+assert shared_batch.own_shard(x) is shared_batch.total(x) is x
+assert shared_batch.mean(x) is x
+alone = jax.sharding.Mesh(np.array([devices[:1]]), squares.axis_names)
+assert sharding.per_device(learn, alone, (), ()) is learn
+assert 'batch_size=3' in error(sharding.check_batch, 3, squares, 'batch_size')
+assert 'choose 2 or 4' in error(sharding.check_batch, 3, squares, 'batch_size')
+assert error(sharding.check_batch, 4, squares, 'batch_size') is None
+assert 'there are 4 or 6 of them' in error(
+  sharding.check, 5, sharding.make_mesh(2), 'like x')
+assert 'there are 4 of them' in error(sharding.check, 3, rows, 'like x')
+
+# This process is the only one that has members 1 and 2 of four.
+distributed.is_distributed = lambda: True
+members = {'x': np.array([[1, 300], [-3, 4]], np.int16), 'key': keys[:2]}
+gathered = distributed.gather(members, range(1, 3), 4)
+assert gathered['x'].tolist() == [[0, 0], [1, 300], [-3, 4], [0, 0]]
+assert gathered['x'].dtype == np.int16
+assert (gathered['key'][1:3] == keys[:2]).all()
+parts = distributed.from_parts(x, rows, sharding.SPLIT)
+assert parts.sharding == placed.sharding and np.array_equal(parts, x)
+assert np.array_equal(distributed.own_part(parts, rows, sharding.SPLIT), x)
+elsewhere = types.SimpleNamespace(local_devices=[])
+nothing = distributed.own_part({'x': x, 'k': keys}, elsewhere, sharding.SPLIT)
+assert nothing['x'].shape == (0, 2) and nothing['k'].shape == (0,)
+assert distributed.largest(3) == 3
+assert distributed.has_all_processes(three)
+assert distributed.is_only_here(jnp.zeros(2))
+assert distributed.describe_devices() == (
+  'Processes: 1. Devices: 4 each, 4 in all (cpu).')
+print('done')
+"""
+
+
+def test_arrays_are_placed_on_several_devices() -> None:
+  ended = launching.run_python('-c', ARRAYS, JAX_NUM_CPU_DEVICES='4')
+  assert ended.stdout.split() == ['done'], ended.stderr
+
+
 # Prints the largest difference of two updates on two devices from those on one.
 # Of targets from each device's own part it would be above 0.01.
 LOOP = """
