@@ -47,8 +47,8 @@ class EvaluationConfig(config_lib.Settings):
     rule: name of a rule, the path of an npz file, or a hf:// address.
     seeds: number of agents, trained in parallel, which differ only in their
       seeds.
-    seed: seed of the first agent; the others count up. An agent does not depend
-      on the number of agents.
+    seed: seed of the first agent, and of all host environments; the others
+      count up. An agent does not depend on the number of agents.
     updates: updates of each agent, unless `steps` is given; like `log_every`
       and `checkpoint_every` rounded up to a multiple of its
       `updates_per_rollout`.

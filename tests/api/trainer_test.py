@@ -1,11 +1,14 @@
 """Budgets, several agents, evaluations and loggers of `disco_rl.Trainer`."""
 
 from collections.abc import Mapping
+import contextlib
 import functools
 import pathlib
 
 import evaluating
+import gymnasium
 import jax
+import launching
 import numpy as np
 import pytest
 import small
@@ -14,6 +17,7 @@ import disco_rl
 from disco_rl.agent import agent as agent_lib
 from disco_rl.runtime import loggers
 from disco_rl.runtime import metrics
+from launch import train as launcher
 
 RULE = disco_rl.load_rule('actor_critic', num_bins=41, max_abs_value=3.0)
 # Those of `evaluating.CATCH`.
@@ -196,6 +200,50 @@ def test_evaluations_resume_to_the_same_results(
     disco_rl.load_policy(x, best=True) for x in (run, tmp_path / 'run')
   )
   jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+
+
+@pytest.mark.slow
+def test_a_killed_run_has_the_same_evaluations_and_best_agents(
+  run: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  arguments = (*SEVERAL, '--config.steps=235')
+  launching.kill(launcher, tmp_path, 'update', 15, *arguments)
+  evaluating.launch(tmp_path, *arguments)
+  assert (tmp_path / 'metrics.csv').read_bytes() == (
+    run / 'metrics.csv'
+  ).read_bytes()
+  for seed in range(5):
+    one, other = (
+      disco_rl.load_policy(x, seed=seed, best=True) for x in (run, tmp_path)
+    )
+    jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+
+
+@pytest.mark.slow
+def test_an_agent_on_the_host_does_not_depend_on_the_number_of_agents() -> None:
+  found = {}
+  for seeds in (2, 3):
+    with contextlib.closing(
+      disco_rl.Trainer(
+        lambda: gymnasium.make('CartPole-v1'),
+        RULE,
+        **{**AGENT, 'unroll_length': 8},
+        seed=3,
+        seeds=seeds,
+      )
+    ) as trainer:
+      series = trainer.train(
+        updates=20, log_every=10, evaluate_every=160, evaluate_episodes=2
+      )
+      assert series['evaluation_return'].shape == (seeds, 2)
+      assert np.isfinite(series['evaluation_return']).all()
+      best = [trainer.best_policy(seed).params for seed in (3, 4)]
+      found[seeds] = {name: x[:2] for name, x in series.items()}, best
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, 1e-3, 1e-5),
+    found[2],
+    found[3],
+  )
 
 
 def test_runs_without_evaluations_have_no_best(tmp_path: pathlib.Path) -> None:
