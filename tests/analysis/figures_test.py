@@ -4,6 +4,7 @@ from typing import Any
 
 import drawn
 from matplotlib import axes
+from matplotlib import colors
 import numpy as np
 import pytest
 import scipy.special
@@ -79,6 +80,9 @@ def test_targets_along_a_trajectory() -> None:
   assert labels['target of q'].get_marker() == 'o'
   assert labels['target of q'].get_markersize() < 6
   assert {*drawn.names(fig)} == {'reward', 'target of q'}
+  assert rewards.get_ylabel() == 'return'
+  for bar in labels['reward']:
+    assert colors.same_color(bar.get_facecolor(), plotting.FAINT)
   shown = {
     'pi': softmax(outputs['logits'][:-1, 1]),
     'pi_hat': softmax(found.pi[:, 1]),
@@ -94,9 +98,10 @@ def test_targets_along_a_trajectory() -> None:
     assert panel.get_ylabel() == name
     assert len(panel.get_yticks()) == 0
   for panel in panels[1:3]:
-    np.testing.assert_array_equal(
-      panel.lines[0].get_ydata(), rollout.action[:-1, 1]
-    )
+    dots = panel.lines[0]
+    np.testing.assert_array_equal(dots.get_ydata(), rollout.action[:-1, 1])
+    assert (dots.get_marker(), dots.get_linestyle()) == ('o', 'None')
+    assert dots.get_color() == 'white'  # On a dark map.
   assert [bar.get_ylabel() for bar in bars] == 4 * ['probability']
   assert [dashes(panel) for panel in panels] == 5 * [[7.5]]
   assert [panel.get_xlabel() for panel in panels] == 4 * [''] + ['step']
@@ -211,7 +216,7 @@ def test_what_targets_rely_on() -> None:
 
 def test_terms_along_lives() -> None:
   """Two agents, at three ages."""
-  numbers = np.arange(6).reshape(2, 3) / 10
+  numbers = 0.2 + np.arange(6).reshape(2, 3) / 25
 
   def one(x: float) -> distillation.Distillation:
     return distillation.Distillation(
