@@ -71,10 +71,12 @@ def by_protocol(rule: str) -> Resolved:
   declared = protocol.Protocol(
     training_tasks='catch/4x3',
     validation_tasks='catch/5x5',
+    validation_seeds=1,
     validation_updates=10,
     test_tasks='catch/6x5',
     score_after=(10,),
     by_family={},
+    candidates=1,
     grids={'given': {}, 'actor_critic': {}, 'uniform': {}},
     recipes={},
   )
@@ -315,6 +317,7 @@ OTHER = {
   'compute_dtype': 'bfloat16',
   'core_lstm': 7,
   'decay_updates': 7,
+  'final_relu': False,
   'hidden_sizes': (7,),
   'learning_rate': 0.7,
   'max_abs_update': 0.7,
