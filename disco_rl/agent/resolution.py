@@ -38,7 +38,7 @@ MACHINE_SETTINGS = {
   *('core_lstm', 'torso_chunk_size', 'compute_dtype', 'replay_on_disk')
 }
 # Settings read from a card only if its discovery and the task have images.
-_CONVOLUTIONS = {'torso', 'channels', 'stride'}
+_CONVOLUTIONS = {'torso', 'channels', 'stride', 'final_relu'}
 # Settings by which the card of a stranger could ask for any memory.
 _COUNTS = {
   *('unroll_length', 'batch_size', 'num_environments'),

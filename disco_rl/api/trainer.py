@@ -39,6 +39,7 @@ from disco_rl.runtime import metrics
 from disco_rl.runtime import npz
 from disco_rl.runtime import reports
 from disco_rl.runtime import signals
+from disco_rl.runtime import workdirs
 from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import registry as rule_registry
 
@@ -356,20 +357,17 @@ class Trainer(policy_lib.Acting):
         f'{workdir} holds a run of a command, whose metrics would be lost: '
         'name another workdir.'
       )
-    workdir.mkdir(parents=True, exist_ok=True)
-    files.check_tree(workdir, is_written=True)
-    if not self.updates:
-      (workdir / 'loggers.json').unlink(missing_ok=True)
     described = dataclasses.asdict(self._description)
     settings = {**described.pop('settings'), **described}
     run = loggers_lib.Run(workdir, settings, 'update')
-    with (
-      loggers_lib.opened(loggers, run) as opened,
-      metrics.MetricsWriter(
-        workdir, self.updates or None, loggers=opened
-      ) as writer,
-    ):
-      yield writer
+    with contextlib.ExitStack() as stack:
+      stack.enter_context(workdirs.locked(workdir))
+      if not self.updates:
+        (workdir / 'loggers.json').unlink(missing_ok=True)
+      opened = stack.enter_context(loggers_lib.opened(loggers, run))
+      yield stack.enter_context(
+        metrics.MetricsWriter(workdir, self.updates or None, loggers=opened)
+      )
 
   def _make_evaluator(
     self, every: int, episodes: int

@@ -45,9 +45,11 @@ class TorsoConfig(config_lib.Settings):
     channels: channels of the convolutional stages of 'impala' and 'resnet', for
       images [H, W, C]; images with channels first are refused.
     hidden_sizes: widths of the dense layers at the end of these four torsos.
-    activation: 'relu': ReLU between dense layers, none after the last, except
-      in DeepMind Lab; 'tanh': hyperbolic tangent after each of them, and
-      orthogonal initial weights, as is usual for PPO.
+    activation: 'relu': ReLU between dense layers; 'tanh': hyperbolic tangent
+      after each of them, and orthogonal initial weights, as is usual for PPO.
+    final_relu: whether a ReLU also follows the last dense layer of 'impala' and
+      'resnet', as in IMPALA (Espeholt et al., 2018), but not in the MLP of the
+      published code. 'tanh' always does.
     chunk_size: maximal number of observations that the torso computes at a
       time, to save memory: chunks are sequential, and are recomputed when the
       torso is differentiated; 0: all; -1: launchers choose the first of all,
@@ -66,6 +68,7 @@ class TorsoConfig(config_lib.Settings):
   channels: config_lib.Widths = (16, 32, 32)
   hidden_sizes: HiddenSizes = (512, 512)
   activation: Annotated[str, config_lib.one_of(*ACTIVATIONS)] = 'relu'
+  final_relu: bool = False
   chunk_size: Annotated[
     int, config_lib.at_least(-1), config_lib.Alias('torso_chunk_size')
   ] = 0
@@ -200,13 +203,13 @@ def _flat(leaves: Sequence[types.Array], dtype: types.DType) -> types.Array:
 
 
 def _dense(x: types.Array, config: TorsoConfig) -> types.Array:
-  if config.activation == 'relu':
-    return hk.nets.MLP(config.hidden_sizes, name='mlp')(x)
+  is_tanh = config.activation == 'tanh'
+  has_final_relu = config.final_relu and config.kind in _CONVOLUTIONAL
   return hk.nets.MLP(
     config.hidden_sizes,
-    w_init=_orthogonal,
-    activation=jnp.tanh,
-    activate_final=True,
+    w_init=_orthogonal if is_tanh else None,
+    activation=jnp.tanh if is_tanh else jax.nn.relu,
+    activate_final=is_tanh or has_final_relu,
     name='mlp',
   )(x)
 

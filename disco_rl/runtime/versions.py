@@ -60,6 +60,7 @@ CHANGES: dict[str, Changes] = {
       'budget_steps_per_action': 0,
       'evaluate_episodes': 10,
       'evaluate_every': 0,
+      'final_relu': False,
       'held_out_patience': 0,
       'max_gradient_norm': 0.0,
       'min_replay_batches': 0.0,

@@ -73,7 +73,7 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
       found = owner.read_text(errors='replace') if owner.exists() else '?'
       raise WorkdirError(
         f'{workdir} is in use by another run ({found}). Wait for it, end it, '
-        'or choose another --workdir.'
+        'or choose another folder.'
       ) from None
     except OSError as error:
       if error.filename is not None:  # The lock file cannot be opened.

@@ -317,7 +317,7 @@ OTHER = {
   'compute_dtype': 'bfloat16',
   'core_lstm': 7,
   'decay_updates': 7,
-  'final_relu': False,
+  'final_relu': True,
   'hidden_sizes': (7,),
   'learning_rate': 0.7,
   'max_abs_update': 0.7,

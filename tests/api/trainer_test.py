@@ -15,8 +15,10 @@ import small
 
 import disco_rl
 from disco_rl.agent import agent as agent_lib
+from disco_rl.runtime import files
 from disco_rl.runtime import loggers
 from disco_rl.runtime import metrics
+from disco_rl.runtime import workdirs
 from launch import train as launcher
 
 RULE = disco_rl.load_rule('actor_critic', num_bins=41, max_abs_value=3.0)
@@ -290,6 +292,14 @@ def test_loggers(
     trainer.train(2, loggers='mine')
   with pytest.raises(ValueError, match="'mlfow', which is unknown. Nearest"):
     trainer.train(2, loggers=['mlfow'], workdir=tmp_path / 'run')
+  metrics_file = tmp_path / 'run' / 'metrics.csv'
+  before = metrics_file.read_bytes()
+  with (
+    workdirs.locked(tmp_path / 'run'),
+    pytest.raises(files.WorkdirError, match='in use by another run'),
+  ):
+    trainer.train(2, workdir=tmp_path / 'run')
+  assert metrics_file.read_bytes() == before
   (tmp_path / 'run' / 'config.json').touch()
   with pytest.raises(ValueError, match='holds a run of a command'):
     trainer.train(2, workdir=tmp_path / 'run')

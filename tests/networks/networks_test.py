@@ -133,6 +133,25 @@ def test_hyperbolic_tangents_after_orthogonal_layers() -> None:
   np.testing.assert_allclose(torso.apply(params, x), want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+  ('settings', 'is_positive'),
+  [
+    ({'kind': 'impala'}, False),
+    ({'kind': 'impala', 'final_relu': True}, True),
+    ({'kind': 'resnet', 'final_relu': True}, True),
+    ({'kind': 'mlp', 'final_relu': True}, False),
+  ],
+)
+def test_a_relu_may_follow_the_last_layer_after_convolutions(
+  settings: dict[str, Any], is_positive: bool
+) -> None:
+  config = torsos.TorsoConfig(hidden_sizes=(64,), channels=(2,), **settings)
+  torso, x = small.torso(config), observe(IMAGE)
+  embedding = np.asarray(torso.apply(torso.init(jax.random.key(0), x), x))
+  assert (embedding > 0).any()
+  assert (embedding >= 0).all() == is_positive
+
+
 def test_no_batch_of_agents_is_decomposed_at_once() -> None:
   # Batches of decompositions may wait for each other forever on CPUs.
   config = torsos.TorsoConfig(hidden_sizes=(6, 5), activation='tanh')
