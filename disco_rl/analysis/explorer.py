@@ -41,8 +41,10 @@ def write(
     ValueError: A rule is hand-designed, or has a transformer, which the page
       does not support.
   """
-  for name, (rule, _) in rules.items():
-    _check(name, rule)
+  inlined = {
+    name: _inlined(_checked(name, rule), rule_params)
+    for name, (rule, rule_params) in rules.items()
+  }
   programs = ('npz.js', 'rule.js')
   content = {
     'footer': html.escape(footer),
@@ -50,7 +52,7 @@ def write(
     'program': '\n'.join(
       (_TEMPLATES / name).read_text(encoding='utf-8') for name in programs
     ),
-    'rules': _script({name: _inlined(*both) for name, both in rules.items()}),
+    'rules': _script(inlined),
     'defaults': _script(_settings(disco.Disco())),
   }
   template = (_TEMPLATES / 'explore.html').read_text(encoding='utf-8')
@@ -59,8 +61,8 @@ def write(
     temporary.write_text(page, encoding='utf-8')
 
 
-def _check(name: str, rule: base.UpdateRule) -> None:
-  """Raises ValueError if the page does not support a rule."""
+def _checked(name: str, rule: base.UpdateRule) -> disco.Disco:
+  """Returns a rule; raises ValueError if the page does not support it."""
   if not isinstance(rule, disco.Disco):
     raise ValueError(
       f'{name} is hand-designed: it has no meta-network whose targets could be '
@@ -71,6 +73,7 @@ def _check(name: str, rule: base.UpdateRule) -> None:
       f'{name} has a transformer (rule_transformer_layers='
       f'{rule.network.transformer_layers}); the page supports only LSTMs.'
     )
+  return rule
 
 
 def _script(value: object) -> str:
@@ -79,11 +82,8 @@ def _script(value: object) -> str:
   return json.dumps(value).replace('<', r'\u003c')
 
 
-def _inlined(
-  rule: base.UpdateRule, rule_params: types.Params
-) -> dict[str, object]:
+def _inlined(rule: disco.Disco, rule_params: types.Params) -> dict[str, object]:
   """Returns the weights and the settings that the program reads."""
-  assert isinstance(rule, disco.Disco)
   weights = {
     f'{module}/{name}': {
       'shape': value.shape,
@@ -96,6 +96,7 @@ def _inlined(
 
 
 def _settings(rule: disco.Disco) -> dict[str, float | bool]:
+  """Returns the settings by the names that the program gives them."""
   return {
     'discount': rule.discount,
     'lambda': rule.lambda_,

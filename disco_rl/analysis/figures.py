@@ -396,13 +396,11 @@ def _map(
   """Draws an image over time, with a bar of its colors if they have a label."""
   shown = ax.imshow(image, aspect='auto', **style)
   ax.set_yticks([])
-  marked = [ax]
+  plotting.color_ticks(ax)
   if label is not None:
     bar = ax.figure.colorbar(shown, ax=ax)
     bar.set_label(label, color=plotting.INK)
-    marked.append(bar.ax)
-  for marks in marked:
-    marks.tick_params(color=plotting.FAINT, labelcolor=plotting.INK)
+    plotting.color_ticks(bar.ax)
 
 
 def _most_varied(probabilities: np.ndarray) -> np.ndarray:

@@ -254,8 +254,9 @@ class Choice:
     for name, value in self.point.items():
       tried = {point[name] for point in self.contender.points}
       numbers = [x for x in tried if isinstance(x, int | float)]
-      if len(tried) == len(numbers) > 2:
-        edges += [name] * (value in (min(numbers), max(numbers)))
+      is_axis = len(tried) == len(numbers) > 2
+      if is_axis and value in (min(numbers), max(numbers)):
+        edges.append(name)
     return tuple(edges)
 
 

@@ -139,6 +139,11 @@ def tidy(ax: axes.Axes) -> None:
   ax.set_axisbelow(True)
   ax.spines[['top', 'right']].set_visible(False)
   ax.spines[['left', 'bottom']].set_color(FAINT)
+  color_ticks(ax)
+
+
+def color_ticks(ax: axes.Axes) -> None:
+  """Colors ticks and their numbers, legible on white and on dark pages."""
   # Minor ticks have numbers, too, on logarithmic axes.
   ax.tick_params(which='both', color=FAINT, labelcolor=INK)
 
