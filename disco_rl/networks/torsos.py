@@ -49,7 +49,8 @@ class TorsoConfig(config_lib.Settings):
       after each of them, and orthogonal initial weights, as is usual for PPO.
     final_relu: whether a ReLU also follows the last dense layer of 'impala' and
       'resnet', as in IMPALA (Espeholt et al., 2018), but not in the MLP of the
-      published code. 'tanh' always does.
+      published code. It changes nothing with 'tanh', nor in DeepMind Lab, where
+      one always follows.
     chunk_size: maximal number of observations that the torso computes at a
       time, to save memory: chunks are sequential, and are recomputed when the
       torso is differentiated; 0: all; -1: launchers choose the first of all,
