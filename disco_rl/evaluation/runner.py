@@ -206,7 +206,8 @@ def resolve(
   if rollouts is not None:
     updates, log_every = agent.updates(rollouts), agent.updates(log_every)
   elif steps:
-    updates = dataclasses.replace(config, agent=agent).updates_for(steps)
+    whole = dataclasses.replace(config, agent=agent, updates=updates)
+    updates = whole.updates_for(steps)
   config = dataclasses.replace(
     config,
     agent=agent,

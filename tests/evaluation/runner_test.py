@@ -14,6 +14,29 @@ from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
 
 
+@pytest.mark.parametrize('updates', [10, 1000])
+@pytest.mark.parametrize('steps', [1, 1023, 1025, 100_000])
+def test_a_budget_in_steps_is_rounded_up_to_whole_rollouts(
+  steps: int, updates: int
+) -> None:
+  # PPO makes 32 updates of each rollout. Updates of the starting point that are
+  # no whole rollouts do not matter to a budget in steps.
+  config = runner.config_of(
+    {
+      'rule': 'ppo',
+      'environment': 'catch',
+      'num_environments': 16,
+      'unroll_length': 64,
+      'updates_per_rollout': 32,
+      'updates': updates,
+      'steps': steps,
+    }
+  )
+  rollouts = -(-steps // (16 * 64))
+  assert config.updates == rollouts * 32
+  assert config.environment_steps == rollouts * 16 * 64
+
+
 def test_successes_are_episodes_above_a_threshold(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
