@@ -14,6 +14,7 @@ from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_replay
+from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
@@ -117,7 +118,7 @@ class Training(abc.ABC):
     remedies = {
       'lower seeds': self._num_agents > 1,
       'lower replay_capacity': not replay.disk,
-      'set torso_chunk_size=-1': not 0 < size <= 32,
+      'set torso_chunk_size=-1': not 0 < size <= torsos.CHUNK_SIZES[-1],
       'lower batch_size': True,
     }
     load = functools.partial(

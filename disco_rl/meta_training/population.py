@@ -27,6 +27,7 @@ from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import resets
 from disco_rl.meta_training import variation as variation_lib
+from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import memory
@@ -440,7 +441,7 @@ def _loads(
   remedies = {
     'lower chunk_size': config.chunk > 1,
     'lower agents or replay_capacity': not group.is_on_host,
-    'set torso_chunk_size=-1': not 0 < size <= 32,
+    'set torso_chunk_size=-1': not 0 < size <= torsos.CHUNK_SIZES[-1],
     'raise save_every': inner_loop.config.save_every == 1,
     'set offload=True': not inner_loop.config.offload,
     'lower batch_size': True,

@@ -98,6 +98,16 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     needs.check()
 
 
+@pytest.mark.parametrize(
+  ('chunk', 'is_offered'), [(0, True), (1, False), (32, False), (33, True)]
+)
+def test_chunks_are_offered_where_they_may_be_smaller(
+  chunk: int, is_offered: bool
+) -> None:
+  load, _ = make(make_agent('mlp', chunk=chunk)).needs({}).loads
+  assert ('set torso_chunk_size=-1' in load.remedies) == is_offered
+
+
 def test_the_first_size_that_fits_is_chosen_and_kept(
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,

@@ -51,6 +51,8 @@ class Step:
     members: [n, ...].
     logs: [n].
     device_bytes: most that the device held while it learnt.
+    acted: parameters of each rollout of the last micro-batch.
+    learnt: those before each of its updates.
   """
 
   group: host_group.HostGroup
@@ -58,6 +60,8 @@ class Step:
   members: inner_loop_lib.Member
   logs: types.Logs
   device_bytes: int
+  acted: list[types.Params]
+  learnt: list[types.Params]
 
 
 RULE_PARAMS = {'module': {'w': jnp.zeros((2,))}}
@@ -86,12 +90,23 @@ def take_steps(
   num_members: int, chunk_size: int, num_padding: int = 0, **changes: Any
 ) -> Step:
   group = make_group(num_members, chunk_size, num_padding, **changes)
-  held = []
+  held: list[int] = []
+  acted: list[types.Params] = []
+  learnt: list[types.Params] = []
+  collector = group._micro_batches[-1].collector
+  act = collector.act
+
+  def watched_act(acting: Any) -> Any:
+    acted.append(jax.tree.map(np.array, acting.params))
+    return act(acting)
+
+  collector.act = watched_act  # type: ignore[method-assign]
 
   class Watched(offloading.TrajectoryStore):
     def add(self, update: inner_loop_lib.Trajectory) -> None:
       super().add(update)
       held.append(sum(x.nbytes for x in jax.live_arrays()))
+      learnt.append(jax.tree.map(np.array, update.states.params))
 
   start = sum(x.nbytes for x in jax.live_arrays())
   keys = jax.random.split(jax.random.key(0), 4)[:num_members]
@@ -101,7 +116,9 @@ def take_steps(
     for _ in range(2):
       updates, members, logs = group.step(RULE_PARAMS, members)
   assert len(held) == 2 * 4 * num_members // chunk_size
-  return Step(group, updates, members, logs, max(held) - start)
+  collector.act = act  # type: ignore[method-assign]
+  device_bytes = max(held) - start
+  return Step(group, updates, members, logs, device_bytes, acted, learnt)
 
 
 # Shared by tests, which only read.
@@ -201,6 +218,20 @@ def test_acting_while_learning_changes_nothing(
   )
 
 
+def test_rollouts_act_with_the_parameters_of_their_time() -> None:
+  """Those of one update before, but the last ones in validation."""
+  step = steps_of(2, 2)
+  # Two meta-steps of four rollouts to learn from, and one of validation.
+  assert (len(step.acted), len(step.learnt)) == (2 * 5, 2 * 4)
+  # The parameters after 0, 1, ..., 8 updates.
+  after = [*step.learnt, step.members.learner.params]
+  for rollout, updates in enumerate([0, 0, 1, 2, 4, 3, 4, 5, 6, 8]):
+    jax.tree.map(
+      np.testing.assert_array_equal, step.acted[rollout], after[updates]
+    )
+  assert all((x != y).any() for x, y in zip(*map(jax.tree.leaves, after[3:5])))
+
+
 @pytest.mark.slow
 def test_offloaded_members_take_no_memory_of_the_device() -> None:
   """Micro-batches of one hold what one alone does; four at once, far more."""
@@ -266,6 +297,17 @@ def test_a_population_that_does_not_fit_is_refused(
     match='2 at a time.*help: lower chunk_size, set torso.*, lower batch_size,',
   ):
     needs.check()
+
+
+@pytest.mark.parametrize(
+  ('size', 'is_offered'), [(0, True), (1, False), (32, False), (33, True)]
+)
+def test_chunks_are_offered_where_they_may_be_smaller(
+  size: int, is_offered: bool
+) -> None:
+  group = make_group(2, 1, torso_chunk_size=size)
+  load = population.needs([group], RULE_PARAMS).loads[0]
+  assert ('set torso_chunk_size=-1' in load.remedies) == is_offered
 
 
 def test_programs_share_a_device_with_what_waits_of_other_groups(
