@@ -40,20 +40,9 @@ def test_a_step_depends_only_on_the_rest_of_its_episode() -> None:
     assert (gradient[t, b, s, other] > 0) == expected, (t, b, s, other)
 
 
-def test_attention_is_that_of_numpy() -> None:
-  network = hk.without_apply_rng(
-    hk.transform(
-      lambda x: transformer.Attention(HEADS, 'attention')(
-        x, transformer.attention_bias(jnp.asarray(IS_TERMINAL), HEADS)
-      )
-    )
-  )
-  x = jax.random.normal(jax.random.key(2), (T, B, SIZE))
-  params = jax.jit(network.init)(jax.random.key(3), x)
-  w = np.asarray(params['attention']['w'], np.float64)
-  out = np.asarray(params['attention/outputs']['w'], np.float64)
-  inputs, width = np.asarray(x, np.float64), SIZE // HEADS
-  expected = np.zeros((T, B, SIZE))
+def attend(inputs: np.ndarray, w: np.ndarray, out: Any) -> np.ndarray:
+  """Attention in NumPy, one step and head at a time."""
+  width, attended = SIZE // HEADS, np.zeros((T, B, SIZE))
   for t, b in np.ndindex(T, B):
     heads = []
     for h, slope in enumerate((2.0**-4, 2.0**-8)):
@@ -69,6 +58,64 @@ def test_attention_is_that_of_numpy() -> None:
       heads.append(
         sum(p * inputs[s, b] @ w[:, 2, h] for p, s in zip(weights, seen))
       )
-    expected[t, b] = np.concatenate(heads) @ out
+    attended[t, b] = np.concatenate(heads) @ out['w'] + out['b']
+  return attended
+
+
+def perturbed(network: Any, x: Any) -> tuple[Any, Any]:
+  """Random parameters, none of them 0 or 1; also in float64, for NumPy."""
+  shapes = jax.eval_shape(network.init, jax.random.key(0), x)
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(lambda x: 0.5 * rng.standard_normal(x.shape), shapes)
+  return jax.tree.map(lambda x: x.astype(np.float32), params), params
+
+
+def test_attention_is_that_of_numpy() -> None:
+  network = hk.without_apply_rng(
+    hk.transform(
+      lambda x: transformer.Attention(HEADS, 'attention')(
+        x, transformer.attention_bias(jnp.asarray(IS_TERMINAL), HEADS)
+      )
+    )
+  )
+  x = np.random.default_rng(1).standard_normal((T, B, SIZE)).astype(np.float32)
+  params, own = perturbed(network, x)
   found = jax.jit(network.apply)(params, x)
+  expected = attend(x, own['attention']['w'], own['attention/outputs'])
   np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_layers_are_those_of_numpy() -> None:
+  """Each adds attention, then a dense layer, to what it is given."""
+  network = hk.without_apply_rng(
+    hk.transform(
+      lambda x: transformer.BackwardTransformer(SIZE, 2, HEADS, 'net')(
+        x, IS_TERMINAL
+      )
+    )
+  )
+  x = np.random.default_rng(2).standard_normal((T, B, F)).astype(np.float32)
+  params, own = perturbed(network, x)
+
+  def linear(x: np.ndarray, name: str) -> np.ndarray:
+    return x @ own[f'net/{name}']['w'] + own[f'net/{name}']['b']
+
+  def norm(x: np.ndarray, name: str) -> np.ndarray:
+    x = x - x.mean(-1, keepdims=True)
+    x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+    return x * own[f'net/{name}']['scale'] + own[f'net/{name}']['offset']
+
+  expected = linear(x, 'inputs')
+  for i in range(2):
+    expected = expected + attend(
+      norm(expected, f'attention_norm_{i}'),
+      own[f'net/attention_{i}']['w'],
+      own[f'net/attention_{i}/outputs'],
+    )
+    y = linear(norm(expected, f'dense_norm_{i}'), f'dense_{i}/~/linear_0')
+    assert y.shape == (T, B, 4 * SIZE)
+    # The approximation of the GELU by tanh.
+    y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
+    expected = expected + linear(y, f'dense_{i}/~/linear_1')
+  found = jax.jit(network.apply)(params, x)
+  np.testing.assert_allclose(found, norm(expected, 'norm'), atol=1e-4)
