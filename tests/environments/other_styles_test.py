@@ -274,6 +274,16 @@ def test_episodes_that_are_over_when_they_begin_are_skipped(
   is_odd = own % 2 == 1
   assert 0 < is_odd.sum() < 32
   np.testing.assert_array_equal(first[is_odd], own[is_odd] % 1024)
+  # The others with the first key that begins one, of those that are folded
+  # from the first: 1, 2, and so on.
+  tried = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(
+    keys, np.arange(1, 16)
+  )
+  words = np.asarray(jax.random.key_data(tried))[..., 1]
+  chosen = np.argmax(words % 2 == 1, axis=1)
+  assert set(chosen[~is_odd]) >= {0, 1, 2}
+  expected = words[np.arange(32), chosen] % 1024
+  np.testing.assert_array_equal(first[~is_odd], expected[~is_odd])
 
 
 def test_episodes_that_are_all_over_are_refused() -> None:

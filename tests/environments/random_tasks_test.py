@@ -224,6 +224,10 @@ class TestChains:
     assert set(chains.max_length) == set(range(5, 51))
     np.testing.assert_array_equal(chains.payoff.sum((1, 2)), np.zeros(600))
     np.testing.assert_array_equal(abs(chains.payoff), np.ones((600, 1, 2)))
+    # The first action is decisive; it lures nobody, and is seen.
+    assert not chains.decision_step.any() and not chains.lure.any()
+    assert not chains.hides_choice.any()
+    assert chains.spec.observation.shape == (50 + 1 + 2 + 20,)
     coins = np.stack(
       [chains.payoff[:, 0, 0] > 0, chains.noise == 1, chains.bit_rate == 0.5]
     )
