@@ -103,6 +103,23 @@ def test_long_returns_are_exact(
   np.testing.assert_allclose(episodes.mean_return(statistics), total, rtol=1e-7)
 
 
+def test_what_a_return_lacks_is_not_added_to_the_next() -> None:
+  """Neither in one call, nor in two, nor after a restart."""
+  reward = np.array([2.0**24, 1.0, 0.5, 2.0**24, 1.0], np.float32)[:, None]
+  is_last = np.array([0, 1, 1, 0, 0], bool)[:, None]
+  whole = UPDATE(episodes.init(1), reward, is_last)
+  parts = UPDATE(episodes.init(1), reward[:2], is_last[:2])
+  parts = UPDATE(parts, reward[2:], is_last[2:])
+  for statistics in (whole, parts):
+    np.testing.assert_array_equal(statistics.recent[:2], [2.0**24, 0.5])
+    np.testing.assert_array_equal(statistics.recent_error[:2], [1, 0])
+    np.testing.assert_array_equal(statistics.running, [2.0**24])
+    np.testing.assert_array_equal(statistics.running_error, [1])
+  again = UPDATE(episodes.restart(whole), reward[2:3], is_last[2:3])
+  np.testing.assert_array_equal(again.recent[:3], [2.0**24, 0.5, 0.5])
+  np.testing.assert_array_equal(again.recent_error[:3], [1, 0, 0])
+
+
 def test_episodes_are_counted_beyond_32_bits() -> None:
   statistics, loop = episodes.init(1), Loop(1)
   for start in (0, 2 * 10**9 + 999_999_900, 5 * 10**9 - 60):
