@@ -126,6 +126,16 @@ def test_closing_does_not_wait_for_what_hangs(number: int) -> None:
   assert [x.steps for x in counters] == [1] * number
 
 
+def test_an_environment_that_was_idle_for_long_is_closed() -> None:
+  counter = Counter()
+  environment = timeouts.WatchedEnvironment(lambda: counter, 'counter', seed=4)
+  environment.step(np.zeros(3, np.int32))
+  late = mock.Mock(monotonic=lambda: environment._begun_at + 10**6)
+  with mock.patch.object(timeouts, 'time', late):
+    environment.close()
+  assert counter.steps == -1
+
+
 def test_the_time_of_a_stopped_process_does_not_count() -> None:
   environment = timeouts.WatchedEnvironment(
     Counter, 'counter', seed=4, step_seconds=20
