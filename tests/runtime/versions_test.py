@@ -206,6 +206,18 @@ def test_a_missing_setting_has_the_value_of_then(
   assert versions.upgrade(size, version, known)['size'] == 1
 
 
+def test_a_missing_nested_setting_has_its_default(
+  tmp_path: pathlib.Path,
+) -> None:
+  metrics.write_json(tmp_path / 'config.json', {'a': {'b': {'c': 1}}, 'n': 2})
+  complete = lambda _: {'a': {'b': {'c': 5, 'd': 7}}, 'n': 3}
+  now: Any = {'a': {'b': {'c': 1, 'd': 7}}, 'n': 2}
+  workdirs.check(tmp_path, now, (), complete)
+  now['a']['b']['d'] = 8
+  with pytest.raises(files.WorkdirError, match="'d': 7.*, is .*'d': 8"):
+    workdirs.check(tmp_path, now, (), complete)
+
+
 @pytest.mark.usefixtures('changed')
 def test_a_removed_setting_is_refused(tmp_path: pathlib.Path) -> None:
   config = tmp_path / 'config.json'
