@@ -143,6 +143,35 @@ def test_no_folder_can_be_made(
   assert len(caplog.records) == 1
 
 
+def test_other_warnings_are_shown_as_before(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  show = mock.Mock()
+  monkeypatch.setattr(warnings, 'showwarning', show)
+  runtime_cache.report_faults(tmp_path)
+  warnings.showwarning('text', UserWarning, 'a.py', 3, line='x')
+  show.assert_called_once_with('text', UserWarning, 'a.py', 3, line='x')
+
+
+@pytest.mark.parametrize(
+  ('before', 'after'),
+  [
+    (None, runtime_cache.ROLLED_LOOPS),
+    ('--xla_a=1', f'--xla_a=1 {runtime_cache.ROLLED_LOOPS}'),
+    ('--xla_backend_extra_options=b', '--xla_backend_extra_options=b'),
+  ],
+)
+def test_flags_of_the_user_are_kept(
+  before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  # First set, so that it is restored where it was absent.
+  monkeypatch.setenv('XLA_FLAGS', before or '')
+  if before is None:
+    monkeypatch.delenv('XLA_FLAGS')
+  runtime_cache.leave_loops_rolled()
+  assert os.environ['XLA_FLAGS'] == after
+
+
 def inherited() -> dict[str, str]:
   """Environment variables without those that `set_up` sets in this process."""
   return {x: os.environ[x] for x in os.environ if x not in VARIABLES}
@@ -162,7 +191,12 @@ def test_a_full_disk(tmp_path: pathlib.Path) -> None:
   ended = subprocess.run(
     [sys.executable, '-c', code, f'{tmp_path}'],
     cwd=launching.REPOSITORY,
-    env={**inherited(), 'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0'},
+    env={
+      **inherited(),
+      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
+      # Python would cut the modules that it compiles, too.
+      'PYTHONDONTWRITEBYTECODE': '1',
+    },
     capture_output=True,
     text=True,
     check=True,
