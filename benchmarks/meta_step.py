@@ -37,7 +37,8 @@ _SIZES = flags.DEFINE_list(
 _MODES = flags.DEFINE_list(
   'modes',
   ['mixed', 'checkpointed', 'thinned', 'offloaded', 'plain'],
-  'Modes of differentiation; thinned and offloaded are variants of mixed.',
+  'Modes of differentiation; checkpointed is plain for one update at a time, '
+  'thinned and offloaded are variants of mixed.',
 )
 _REPEATS = flags.DEFINE_integer('repeats', 3, 'Timings; the median is shown.')
 
@@ -74,7 +75,7 @@ def make_settings(size: Size, mode: str) -> dict[str, Any]:
     on_policy_share=min(config.on_policy_share, 4 / size.trajectories),
     validation_trajectories=32,
     replay_capacity=320,
-    mode=mode if mode in ('plain', 'checkpointed') else 'mixed',
+    mode='plain' if mode in ('plain', 'checkpointed') else 'mixed',
     offload=mode == 'offloaded',
   )
   config.save_every = {

@@ -26,7 +26,7 @@ from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import outer_loss
 
-MODES = ('plain', 'checkpointed', 'mixed')
+MODES = ('plain', 'mixed')
 Cotangents = estimator_lib.Cotangents
 
 
@@ -35,9 +35,9 @@ class SweepConfig(estimator_lib.EstimatorConfig):
   """Settings of estimators that differentiate through the window.
 
   Attributes:
-    mode: mode of differentiation, 'mixed', 'checkpointed' or 'plain', with
-      equal gradients; 'plain' keeps the activations of save_every updates at a
-      time, the others of one update.
+    mode: mode of differentiation, 'mixed' or 'plain', with equal gradients;
+      'plain' keeps the activations of save_every updates at a time, 'mixed' of
+      one update.
   """
 
   # Without a prefix: one setting for all of them.
@@ -94,10 +94,9 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
   Attributes:
     problem: The inner problem.
     settings: The mode. 'plain' differentiates each segment of updates as a
-      whole, and keeps the activations of all of its updates; 'checkpointed'
-      takes one update at a time, reverse over reverse; 'mixed' also does, but
-      differentiates the known inner gradient forward over reverse, see
-      `maths.mixed_mode`.
+      whole, reverse over reverse, and keeps the activations of all of its
+      updates; 'mixed' takes one update at a time, and differentiates the known
+      inner gradient forward over reverse, see `maths.mixed_mode`.
   """
 
   problem: inner_problem.InnerProblem
@@ -294,7 +293,6 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
   ) -> tuple[Cotangents, types.Logs]:
     """Differentiates through a segment, one update at a time."""
     states, gradients = self._states(rule_params, segment)
-    is_mixed = self.settings.mode == 'mixed'
 
     def back(
       cotangents: Cotangents,
@@ -303,7 +301,7 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
       state, batch, gradient = one
       return _backpropagate(
         lambda rule_params, state: self.problem.update(
-          rule_params, state, batch, gradient if is_mixed else None
+          rule_params, state, batch, gradient
         ),
         rule_params,
         state,
@@ -316,12 +314,12 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
 
   def _states(
     self, rule_params: types.Params, segment: inner_loop_lib.Trajectory
-  ) -> tuple[learner.LearnerState, types.Params | None]:
-    """Computes states before each update, and gradients for mixed mode."""
-    is_mixed = self.settings.mode == 'mixed'
-    is_single = len(jax.tree.leaves(segment.batches)[0]) == 1
-    is_stored = segment.gradients is not None if is_mixed else is_single
-    if is_stored:
+  ) -> tuple[learner.LearnerState, types.Params]:
+    """Returns the states before each update and its gradients.
+
+    They are computed again if only the first state has been kept.
+    """
+    if segment.gradients is not None:
       states = jax.tree.map(lambda x: x[None], segment.states)
       return states, segment.gradients
 
@@ -329,7 +327,7 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
       state: learner.LearnerState, batch: types.Rollout
     ) -> tuple[learner.LearnerState, tuple[learner.LearnerState, types.PyTree]]:
       after, gradient = self.problem.learn(rule_params, state, batch)
-      return after, (state, gradient if is_mixed else None)
+      return after, (state, gradient)
 
     _, kept = jax.lax.scan(update_again, segment.states, segment.batches)
     return kept

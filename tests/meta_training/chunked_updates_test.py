@@ -67,7 +67,7 @@ def loss_of(network: agent_network.AgentNetwork) -> mixed_mode.Loss:
 def test_products_of_the_sweep_agree(
   core_lstm: int, dtype: str, tolerance: float
 ) -> None:
-  """In mixed mode, and reverse over reverse, as in checkpointed mode."""
+  """In mixed mode, and reverse over reverse, as in plain mode."""
   spec = make_spec(6, 5, 2)
   rng = np.random.default_rng(0)
 

@@ -228,7 +228,7 @@ def truncated(
   problem, settings = make(window), meta_gradient.Differentiation
   return over_a_lifetime(
     problem,
-    meta_gradient.MetaGradient(problem, settings('checkpointed', outer_losses)),
+    meta_gradient.MetaGradient(problem, settings('plain', outer_losses)),
   )
 
 
@@ -344,7 +344,7 @@ def bootstrapped(
   updates: int, outer_rate: float, is_grounded: bool = True
 ) -> tuple[Problem, bootstrapping.BootstrappedGradient]:
   problem = quadratic(1, outer_rate)
-  settings = bootstrapping.Bootstrapping('checkpointed', updates, is_grounded)
+  settings = bootstrapping.Bootstrapping('plain', updates, is_grounded)
   return problem, bootstrapping.BootstrappedGradient(problem, settings)
 
 

@@ -281,7 +281,7 @@ def expected_gradients() -> dict[str, types.Params]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ('mode', 'save_every', 'offload'),
-  [('checkpointed', 1, False), ('mixed', 1, False), ('mixed', 2, True)],
+  [('plain', 1, False), ('mixed', 1, False), ('mixed', 2, True)],
 )
 def test_modes_are_equal(
   double: None, mode: str, save_every: int, offload: bool
@@ -290,22 +290,6 @@ def test_modes_are_equal(
   gradient_of = differentiate(in_mode(mode, save_every, offload))
   for age, expected in expected_gradients().items():
     assert_close(gradient_of(*members()[age]), expected, 1e-9)
-
-
-def test_a_single_update_is_not_made_again() -> None:
-  """Its state is stored; no one needs its gradient but mixed mode."""
-  missing: Any = None  # An agent, which would have to learn.
-  estimator = estimator_of(missing, ALL_REGULARIZERS, 'checkpointed')
-  segment: Any = inner_loop_lib.Trajectory(
-    states={'w': jnp.arange(3.0)},
-    batches=jax.tree.map(
-      lambda x: x[None], random_rollout(np.random.default_rng(0))
-    ),
-    gradients=None,
-  )
-  states, gradients = estimator._states({}, segment)
-  np.testing.assert_array_equal(states['w'], [[0.0, 1.0, 2.0]])
-  assert gradients is None
 
 
 @pytest.mark.slow
