@@ -4,16 +4,11 @@ The key of a program is its code, its compiler options, the versions of JAX and
 XLA, and the processor with its features: many machines may share a folder.
 """
 
-import contextlib
 import gc
 import importlib.metadata
 import os
 import pathlib
-import re
-from typing import Any
-import warnings
 
-from absl import logging
 import filelock
 
 # LLVM copies the bodies of XLA's loops: compilation takes 1.5 times as long,
@@ -28,9 +23,6 @@ _DEFAULTS: dict[str, int | float] = {
   # up.
   'jax_persistent_cache_min_compile_time_secs': 0.1,
 }
-_FAULT = re.compile(
-  r"Error (reading|writing) persistent compilation cache entry for '([^']*)'"
-)
 
 
 def leave_loops_rolled() -> None:
@@ -74,7 +66,6 @@ def use_default_folder() -> None:
   jax.config.update(FOLDER, str(folder))
   for name, value in defaults(folder).items():
     jax.config.update(name, value)
-  report_faults(folder)
 
 
 def defaults(folder: pathlib.Path) -> dict[str, int | float]:
@@ -126,44 +117,3 @@ def has_errors_of_loading() -> bool:
   features of the processor.
   """
   return importlib.metadata.version('jax').startswith('0.10.')
-
-
-def report_faults(folder: pathlib.Path) -> None:
-  """Shows JAX's warnings about the folder as one line, and repairs entries.
-
-  JAX compiles these programs as it would without a cache.
-  """
-  show = warnings.showwarning
-  reported = False
-
-  def show_or_repair(message: Warning | str, *rest: Any, **named: Any) -> None:
-    nonlocal reported
-    fault = _FAULT.match(str(message))
-    if fault is None:
-      show(message, *rest, **named)
-      return
-    if not reported:
-      reason = ' '.join(str(message).split())
-      logging.warning('%s. The folder is %s.', reason, folder)
-      reported = True
-    # A folder that is not writable has been reported already.
-    with contextlib.suppress(OSError):
-      _repair(folder, fault[2], is_written=fault[1] == 'writing')
-
-  warnings.showwarning = show_or_repair
-
-
-def _repair(folder: pathlib.Path, program: str, is_written: bool) -> None:
-  """Removes a program that may be damaged, because JAX never replaces an entry.
-
-  After a failed write, entries of the program that have a time of last use are
-  whole, and are kept. Other programs get missing times of last use: after a
-  kill or a full disk, JAX 0.10 never writes them.
-  """
-  for entry in folder.glob('*-cache'):
-    last_use = entry.with_name(entry.name.removesuffix('-cache') + '-atime')
-    is_whole = is_written and last_use.exists()
-    if entry.name.startswith(f'{program}-') and not is_whole:
-      entry.unlink(missing_ok=True)
-    elif not last_use.exists():
-      last_use.write_bytes(bytes(8))

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from typing import Any
 from unittest import mock
-import warnings
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
@@ -54,12 +53,9 @@ def _folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     'jax_persistent_cache_min_compile_time_secs': 0.0,
   }
   before = {name: getattr(jax.config, name) for name in settings}
-  with warnings.catch_warnings():
-    warnings.simplefilter('default')
-    runtime_cache.report_faults(folder)
-    for name, value in settings.items():
-      jax.config.update(name, value)
-    yield folder
+  for name, value in settings.items():
+    jax.config.update(name, value)
+  yield folder
   for name, value in before.items():
     jax.config.update(name, value)
   jax_cache.reset_cache()
@@ -102,57 +98,6 @@ def test_programs_are_found_again(
   assert len(entries(folder)) == 3
 
 
-@pytest.mark.parametrize('content', [b'', b'x' * 5000, None])
-def test_a_damaged_entry_is_replaced(
-  folder: pathlib.Path,
-  content: bytes | None,
-  caplog: pytest.LogCaptureFixture,
-) -> None:
-  events()
-  (entry,) = entries(folder)
-  whole = entry.read_bytes()
-  entry.write_bytes(whole[: len(whole) // 2] if content is None else content)
-  assert events() == [MISS]
-  (record,) = caplog.records
-  assert str(folder) in record.getMessage()
-  assert '\n' not in record.getMessage()
-  assert events() == [HIT]
-
-
-def test_an_entry_that_a_full_disk_has_cut_hinders_no_other(
-  folder: pathlib.Path,
-) -> None:
-  """Nor does that of a killed run; JAX writes its last part separately."""
-  events()
-  (entry,) = entries(folder)
-  entry.write_bytes(entry.read_bytes()[:100])
-  entry.with_name(entry.name.removesuffix('-cache') + '-atime').unlink()
-  events(add_two)
-  events(add_two)
-  assert events(add_two) == [HIT]
-  assert events() == [MISS]
-  assert events() == [HIT]
-
-
-def test_no_folder_can_be_made(
-  folder: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
-  folder.write_text('')
-  assert HIT not in events()
-  assert HIT not in events()
-  assert len(caplog.records) == 1
-
-
-def test_other_warnings_are_shown_as_before(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-  show = mock.Mock()
-  monkeypatch.setattr(warnings, 'showwarning', show)
-  runtime_cache.report_faults(tmp_path)
-  warnings.showwarning('text', UserWarning, 'a.py', 3, line='x')
-  show.assert_called_once_with('text', UserWarning, 'a.py', 3, line='x')
-
-
 @pytest.mark.parametrize(
   ('before', 'after'),
   [
@@ -177,36 +122,6 @@ def inherited() -> dict[str, str]:
   return {x: os.environ[x] for x in os.environ if x not in VARIABLES}
 
 
-def test_a_full_disk(tmp_path: pathlib.Path) -> None:
-  """Files that grow beyond a limit raise an error as a full disk does."""
-  code = """if True:
-    import resource, sys
-    from launch import common
-    common.set_up_cache(sys.argv[1])
-    import jax
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-    for number in range(3):
-      print(jax.jit(lambda x: x + number)(1.0))
-  """
-  ended = subprocess.run(
-    [sys.executable, '-c', code, f'{tmp_path}'],
-    cwd=launching.REPOSITORY,
-    env={
-      **inherited(),
-      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
-      # Python would cut the modules that it compiles, too.
-      'PYTHONDONTWRITEBYTECODE': '1',
-    },
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  assert ended.stdout.split() == ['1.0', '2.0', '3.0']
-  (line,) = ended.stderr.splitlines()
-  assert 'File too large' in line
-  assert str(tmp_path) in line
-
-
 def chosen(
   monkeypatch: pytest.MonkeyPatch, flag: str | None, **variables: str
 ) -> dict[str, str]:
@@ -215,7 +130,6 @@ def chosen(
     monkeypatch.delenv(name, raising=False)
   for name, value in variables.items():
     monkeypatch.setenv(name, value)
-  monkeypatch.setattr(warnings, 'showwarning', warnings.showwarning)
   common.set_up_cache(flag)
   after = {name: os.environ[name] for name in VARIABLES if name in os.environ}
   after.pop('TF_CPP_MIN_LOG_LEVEL', None)
