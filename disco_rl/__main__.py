@@ -39,6 +39,21 @@ _ELSEWHERE = {
 def main() -> None:
   """Starts the launcher that the command line names."""
   try:
+    try:
+      _start()
+    finally:
+      if sys.stdout is not None:
+        sys.stdout.flush()
+  except BrokenPipeError:
+    # A reader such as `head` has seen enough. Python writes what is left when
+    # it ends, and would complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(1)
+
+
+def _start() -> None:
+  """Implements `main`."""
+  try:
     folder = [os.getcwd()]
   except FileNotFoundError:  # It has been deleted.
     folder = []
@@ -51,8 +66,6 @@ def main() -> None:
   named = any(map(_NAMES_CODE.match, sys.argv[2:]))
   sys.path[:] = [str(_ROOT), *sys.path, *(folder if named else [])]
   name = sys.argv[1] if sys.argv[1:] else '--help'
-  # A reader such as `head` may have seen enough.
-  importlib.import_module('launch.streams').protect(BrokenPipeError)
   if name in ('-h', '-help', '--help', 'help'):
     print(_help())
     return

@@ -30,8 +30,8 @@ from disco_rl import config as config_lib
 from disco_rl.runtime import compilation_cache
 from launch import config as config_module
 from launch import help
-from launch import streams
 from launch.errors import fail
+from launch.errors import hide_tracebacks
 from launch.errors import in_one_line
 
 IMPORT = flags.DEFINE_list(
@@ -149,7 +149,7 @@ def run(
     begin(argv, workdir, is_cached=not is_distributed())
     main(settings(), pathlib.Path(workdir))
 
-  streams.protect()
+  open_missing_streams()
   if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # Handled like SIGTERM: imports and callbacks can swallow KeyboardInterrupt.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -197,9 +197,19 @@ def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
 
 def start(main: Callable[[Sequence[str]], None]) -> None:
   """Parses the flags of a launcher that makes no runs, and calls main(argv)."""
-  # A reader such as `head` may have seen enough, but a full disk is an error.
-  streams.protect(BrokenPipeError)
+  open_missing_streams()
   app.run(main, flags_parser=parse_flags)
+
+
+def open_missing_streams() -> None:
+  """Opens standard streams that the caller has closed.
+
+  Otherwise a file of the run could get the number of such a stream, and
+  messages of libraries would be written into it.
+  """
+  for name, mode in {'stdin': 'r', 'stdout': 'w', 'stderr': 'w'}.items():
+    if getattr(sys, name) is None:
+      setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def begin(
@@ -229,7 +239,7 @@ def prepare_process(is_quiet: bool = True) -> None:
   if is_quiet:
     # Some packages log every step at the level INFO.
     logging.set_verbosity(logging.WARNING)
-    streams.hide_tracebacks()
+    hide_tracebacks()
   config_lib.keep_folder()
   compilation_cache.collect_garbage_rarely()
   compilation_cache.leave_loops_rolled()
@@ -356,7 +366,6 @@ def set_up_cache(folder: str | None, is_on: bool = True) -> None:
   _set(compilation_cache.FOLDER, str(path))
   for name, value in compilation_cache.defaults(path).items():
     _set(name, value)
-  compilation_cache.report_faults(path)
 
 
 def _set(name: str, value: Any) -> None:

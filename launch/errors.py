@@ -5,6 +5,8 @@ import contextlib
 import sys
 from typing import NoReturn
 
+from absl import logging
+
 from disco_rl.runtime import escaping
 
 
@@ -35,6 +37,23 @@ def in_one_line(*types: type[Exception]) -> Iterator[None]:
         '--config.torso_chunk_size.'
       )
     raise
+
+
+def hide_tracebacks() -> None:
+  """Drops tracebacks of threads of libraries.
+
+  Callers get the same errors, which end a launcher with one line. On a full
+  disk, hundreds of lines would precede it.
+  """
+  logging.get_absl_handler().addFilter(lambda record: not record.exc_info)
+  show = sys.unraisablehook
+
+  def show_others(unraisable: 'sys.UnraisableHookArgs') -> None:
+    # Late callbacks of TensorStore raise errors without an object.
+    if unraisable.object is not None:
+      show(unraisable)
+
+  sys.unraisablehook = show_others
 
 
 def of_runs() -> tuple[type[Exception], ...]:

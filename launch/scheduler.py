@@ -34,7 +34,6 @@ from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 from launch import common
 from launch import errors
-from launch import streams
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
@@ -288,7 +287,7 @@ def _announced(
 
 def work() -> None:
   """Makes the runs given on the standard input until it ends."""
-  streams.protect()
+  common.open_missing_streams()
   common.prepare_process()
   compilation_cache.hide_errors_of_loading()
   answers = os.fdopen(os.dup(1), 'w', encoding='utf-8')

@@ -1,4 +1,4 @@
-"""Launchers go on where the standard streams fail, and end by an interrupt."""
+"""Launchers whose standard streams are closed, and that are interrupted."""
 
 import os
 import pathlib
@@ -30,22 +30,12 @@ common.run(main)
 """
 LISTING = """
 import sys
-from launch import common
-
-def main(argv):
-  print('x' * 10**5)
-  sys.exit(7)
-
-common.start(main)
-"""
-HELPING = """
-import sys
 from disco_rl import __main__
 
-sys.argv[1:] = ['help']
+sys.argv[1:] = ['list-environments']
 __main__.main()
-sys.exit(7)
 """
+HELPING = LISTING.replace('list-environments', 'help')
 INTERRUPTED = """
 import os, signal
 from launch import common
@@ -80,34 +70,20 @@ def run(
   )
 
 
-@pytest.mark.parametrize(
-  'redirection',
-  [
-    '>/dev/full 2>/dev/full',
-    pytest.param('>&- 2>&-', marks=pytest.mark.slow),
-    '<&- >&- 2>&-',
-  ],
-)
-def test_streams_that_cannot_be_written_to(
-  tmp_path: pathlib.Path, redirection: str
+def test_files_never_get_the_messages_for_closed_streams(
+  tmp_path: pathlib.Path,
 ) -> None:
-  assert run(PRINTING, tmp_path, redirection).returncode == 7
+  assert run(PRINTING, tmp_path, '<&- >&- 2>&-').returncode == 7
   assert (tmp_path / 'data').read_text() == 'lost\n'
 
 
-@pytest.mark.parametrize('program', [PRINTING, LISTING, HELPING])
+@pytest.mark.parametrize('program', [LISTING, HELPING])
 def test_a_reader_that_goes_away(tmp_path: pathlib.Path, program: str) -> None:
   reader, writer = os.pipe()
   os.close(reader)
-  ended = run(program, tmp_path, '2>&1', writer)
+  ended = run(program, tmp_path, stdout=writer)
   os.close(writer)
-  assert ended.returncode == 7
-
-
-def test_lists_on_a_full_disk_are_not_complete(tmp_path: pathlib.Path) -> None:
-  ended = run(LISTING, tmp_path, '>/dev/full')
-  assert ended.returncode == 1
-  assert 'No space left' in ended.stderr
+  assert (ended.returncode, ended.stderr) == (1, '')
 
 
 def test_other_streams_get_everything(tmp_path: pathlib.Path) -> None:

@@ -331,10 +331,10 @@ import resource, sys
 from absl import logging
 import numpy as np
 from disco_rl.runtime import checkpointing
-from launch import streams
+from launch import errors
 
 logging.use_absl_handler()
-streams.hide_tracebacks()
+errors.hide_tracebacks()
 with checkpointing.Checkpointer(sys.argv[1]) as checkpointer:
   checkpointer.save(1, {'x': np.zeros(10)})
 resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
