@@ -70,7 +70,11 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     if _is_distributed() and _FROM.value is not None:
       fail('--from cannot start a run of several processes.')
     description = forks.describe(
-      workdir, _FROM.value, settings, _kept, config.meta_steps
+      workdir,
+      _FROM.value,
+      {**settings_lib.flatten(config), **settings},
+      meta_trainer.KEPT,
+      config.meta_steps,
     )
     workdirs.check(
       workdir, description, meta_trainer.FREE, meta_trainer.complete
@@ -160,18 +164,6 @@ def _check_start(rule: str, workdir: pathlib.Path) -> None:
       f'rule={rule} is a file that this run writes itself: copy it to another '
       'folder, or choose another --workdir.'
     )
-
-
-def _kept(settings: Mapping[str, Any]) -> Any:
-  """Returns `build.kept_by_forks` of flat settings."""
-  from disco_rl.meta_training import build
-  from disco_rl.meta_training import meta_trainer
-  from disco_rl.runtime import sharding
-
-  config = meta_trainer.config_of(settings)
-  # This creates arrays, and a CPU must be divided before that.
-  sharding.divide_cpu(config.cpu_devices)
-  return build.kept_by_forks(config)
 
 
 def _is_distributed() -> bool:

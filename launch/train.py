@@ -28,7 +28,6 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   """Trains, and prints the summary."""
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import runner
-  from disco_rl.evaluation import stored
   from disco_rl.evaluation import train_loop
   from disco_rl.runtime import forks
   from disco_rl.runtime import workdirs
@@ -40,7 +39,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       workdir,
       _FROM.value,
       config_lib.flatten(config),
-      stored.kept_by_forks,
+      runner.KEPT,
       config.updates,
     )
     workdirs.check(workdir, description, runner.FREE, runner.complete)

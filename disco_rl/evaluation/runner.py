@@ -254,6 +254,16 @@ FREE = (
   'checkpoint_seconds',
   'loggers',
 )
+# Settings that a fork shares with its source: agents keep the state of their
+# environments, their random numbers and their replay.
+KEPT = (
+  'environment',
+  'preprocessing',
+  'seed',
+  'seeds',
+  'unroll_length',
+  'replay_capacity',
+)
 
 
 def complete(settings: Mapping[str, object]) -> dict[str, object]:

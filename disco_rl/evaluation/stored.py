@@ -169,35 +169,3 @@ def _shapes(
 def _key_shapes(number: int) -> types.PyTree:
   """Returns the shapes of PRNG keys [S]."""
   return jax.eval_shape(lambda: jax.random.split(jax.random.key(0), number))
-
-
-def kept_by_forks(settings: Mapping[str, object]) -> tuple[object, ...]:
-  """Returns what a fork of an evaluation must share with its source.
-
-  These are the environment, whose state and latest returns agents keep; the
-  seed, because they keep their random numbers; and the shapes of the agents,
-  their replay and their environments.
-
-  Args:
-    settings: The flat settings of the fork or of its source.
-
-  Raises:
-    ValueError: A setting is not valid.
-  """
-  config, rule = runner.resolve(settings)
-  spec, environment = environment_registry.specimen(
-    config.environment, config.preprocessing
-  )
-  # Shapes do not depend on chunks, whose size may be automatic.
-  chunked = next(config.agent.chunkings())
-  agent = agent_lib.make(chunked, spec, rule.rule)
-  # Always with replay, whose files have rows of that size.
-  replay = jax.eval_shape(agent.empty_replay)
-  shapes = replay, _shapes(agent, environment, config.seeds)
-  described = {
-    jax.tree_util.keystr(path): (leaf.shape, str(leaf.dtype))
-    for path, leaf in jax.tree.leaves_with_path(shapes)
-  }
-  family = config.environment.partition('/')[0]
-  preprocessing = config.preprocessing.get(family)
-  return config.environment, preprocessing, config.seed, described

@@ -4,7 +4,6 @@ from collections.abc import Collection
 from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 import functools
 import itertools
 from typing import Any
@@ -28,7 +27,6 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
 from disco_rl.meta_training import registry as estimator_registry
-from disco_rl.meta_training import resets
 from disco_rl.meta_training import variation
 from disco_rl.runtime import sharding
 from disco_rl.update_rules import disco
@@ -125,50 +123,6 @@ def make_inner_loop(
     ),
     keep_gradients=config.estimator_config.needs_gradients,
   )
-
-
-def kept_by_forks(config: config_lib.MetaTrainingConfig) -> object:
-  """Returns what a fork of a run must share with its source.
-
-  That is the environment of each agent, `group_multiple`, and the shapes of the
-  rule's state and of an agent in each environment; comparable by `==`.
-
-  Raises:
-    ValueError: A setting or an environment's name is not valid.
-  """
-  # Shapes do not depend on chunks, whose size may be automatic.
-  config = dataclasses.replace(config, agent=next(config.agent.chunkings()))
-  rule, params = make_rule(config)
-  optimizer, of_mean = meta_update.meta_optimizers(config)
-  of_rule = (params, jax.eval_shape(of_mean.init, params))
-
-  def state(
-    spec: types.EnvironmentSpec, own: base.JaxEnvironment | None
-  ) -> types.PyTree:
-    inner_loop = make_inner_loop(config, rule, spec)
-    problem = inner_problem.AgentProblem(inner_loop, config.loss)
-    estimator = config.estimator_config.on_device(problem)
-    one = population.initial_member(
-      estimator, inner_loop, config.variation, jax.random.key(0), own
-    )
-    # Always with replay, whose files have rows of that size.
-    members = resets.complete(
-      inner_loop.agent.empty_replay,
-      optimizer,
-      params,
-      jax.tree.map(lambda x: x[None], one),
-    )
-    return estimator.begin(members, params)
-
-  shapes = {}
-  for name, specimen in _specimens(config).items():
-    leaves = jax.tree.leaves_with_path(
-      (of_rule, jax.eval_shape(functools.partial(state, *specimen)))
-    )
-    shapes[name] = {
-      jax.tree_util.keystr(path): (x.shape, str(x.dtype)) for path, x in leaves
-    }
-  return config.members, config.group_multiple, shapes
 
 
 class MissingPackagesError(ImportError):

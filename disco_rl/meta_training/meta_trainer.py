@@ -41,6 +41,16 @@ FREE = (
   'loggers',
   'held_out_patience',
 )
+# Settings that a fork shares with its source: agents keep the state of their
+# environments and their replay.
+KEPT = (
+  'environments',
+  'preprocessing',
+  'agents',
+  'group_multiple',
+  'unroll_length',
+  'replay_capacity',
+)
 _DISK_REMEDY = (
   'Choose a --workdir on a larger disk, or lower keep_checkpoints, agents or '
   'replay_capacity.'

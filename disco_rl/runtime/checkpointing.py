@@ -477,8 +477,8 @@ def _restore_by_name(
         f'{versions.written_by(version)}, has another structure than those of '
         f'version {versions.present()}: {name} has the shape {shapes[0]}, '
         f'expected {shapes[1]}. Continue with that version, and with the '
-        'environments, rules and torsos of then, or choose another --workdir '
-        'to start over.'
+        'settings, environments, rules and torsos of then (a fork with those '
+        'of its source), or choose another --workdir to start over.'
       )
   if not missing and {*former} == {*found}:
     tree = restore(target)

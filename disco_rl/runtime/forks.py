@@ -5,7 +5,6 @@ files that belong to it, and is then resumed like any run. The folder of the
 source does not change, and that run may continue.
 """
 
-from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
 import pathlib
@@ -27,7 +26,7 @@ def describe(
   workdir: pathlib.Path,
   source: str | None,
   settings: Mapping[str, Any],
-  shapes: Callable[[Mapping[str, object]], object],
+  kept: Collection[str],
   last_step: int,
 ) -> dict[str, Any]:
   """Returns the settings of a run, for a fork including its origin.
@@ -37,9 +36,7 @@ def describe(
     source: The folder to fork from, as the user gave it; None when a fork is
       resumed without it, or for other runs.
     settings: The settings of the run.
-    shapes: A function from settings to the values that a fork shares with its
-      source, which are compared by `==`. It raises ValueError for invalid
-      settings.
+    kept: The names of the settings that a fork shares with its source.
     last_step: The final number of updates or meta-steps of the run.
 
   Returns:
@@ -47,14 +44,14 @@ def describe(
     its checkpoint.
 
   Raises:
-    files.WorkdirError: The source has no checkpoints, its state does not fit
-      the settings, or the folder already contains another run.
+    files.WorkdirError: The source has no checkpoints, a setting in `kept`
+      differs, or the folder already contains another run.
   """
   origin = _origin(workdir, source)
   if origin is None:
     return dict(settings)
   if not (workdir / 'checkpoints').exists():
-    _check(origin, settings, shapes)
+    _check(origin, settings, kept)
     if last_step <= origin['step']:
       raise files.WorkdirError(
         f'{origin["workdir"]} has made {origin["step"]} steps, and this run '
@@ -117,50 +114,28 @@ def read_settings(
 def _check(
   where: Mapping[str, Any],
   settings: Mapping[str, object],
-  shapes: Callable[[Mapping[str, object]], object],
+  kept: Collection[str],
 ) -> None:
-  """Raises WorkdirError if the state of the source does not fit the settings.
+  """Raises WorkdirError if the settings in `kept` differ from the source's.
 
-  The message names the settings that cause this, or, if no single setting does,
-  all settings that differ.
+  Shapes of arrays that depend on other settings are checked when the checkpoint
+  is restored.
   """
-  source = pathlib.Path(where['workdir'])
-  old = read_settings(source, settings)
-  try:
-    wanted = shapes(old)
-  except ValueError as error:
-    raise files.WorkdirError(
-      f'{source}, {workdirs.written_by(source)}: {error}'
-    ) from error
-  differing = [
-    name
+  old = read_settings(pathlib.Path(where['workdir']), settings)
+  changes = {
+    name: f'{name}={settings.get(name)!r} (there {old.get(name)!r})'
     for name in sorted({*old, *settings})
     if old.get(name) != workdirs.hashable(settings.get(name))
-  ]
-  if shapes(settings) == wanted:
-    changes = [
-      f'{x}={settings.get(x)!r} (there {old.get(x)!r})' for x in differing
-    ]
-    if changes:
-      reports.note(f'The run forks {source} with {", ".join(changes)}.')
-    return
-
-  def fits(name: str) -> bool:
-    changed = {**old, name: settings.get(name)}
-    try:
-      return shapes(changed) == wanted
-    except ValueError:
-      return True  # Valid only together with others.
-
-  culprits = [name for name in differing if not fits(name)] or differing
-  raise files.WorkdirError(
-    f'The state of {where["workdir"]} does not fit '
-    + ', '.join(
-      f'{name}={settings.get(name)!r} (there {old.get(name)!r})'
-      for name in culprits
+  }
+  if unfit := [changes[name] for name in changes if name in kept]:
+    raise files.WorkdirError(
+      f'The state of {where["workdir"]} does not fit {", ".join(unfit)}: a '
+      f'fork keeps {", ".join(kept)}.'
     )
-    + ': a fork keeps the settings that its state depends on.'
-  )
+  if changes:
+    reports.note(
+      f'The run forks {where["workdir"]} with {", ".join(changes.values())}.'
+    )
 
 
 def begin(workdir: pathlib.Path, where: Mapping[str, Any] | None) -> None:

@@ -32,7 +32,7 @@ TINY = (
   ('change', 'named'),
   [
     ('agents=3', 'agents=3 (there 2)'),
-    ('rule_lstm_size=9', 'rule_lstm_size=9 (there 8)'),
+    ('unroll_length=6', 'unroll_length=6 (there 5)'),
     ('environments=catch/5x3', "environments='catch/5x3' (there 'catch/4x3')"),
   ],
 )
