@@ -25,9 +25,8 @@ common.config_flag(), common.workdir_flag(), common.cache_flag()
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
 
-# The environment of processes that tests start.
+# The environment of processes that tests start, beside that of the tests.
 OF_PROCESSES = {
-  'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
   # JAX 0.10.1 logs an error when it loads programs that it compiled itself.
   'TF_CPP_MIN_LOG_LEVEL': '3',
   'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,

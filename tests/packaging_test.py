@@ -230,7 +230,7 @@ def test_what_workflows_run_is_pinned_and_releases_are_tested() -> None:
   root = launching.REPOSITORY
   workflows = root / '.github' / 'workflows'
   paths = sorted(workflows.glob('*.yml'))
-  assert len(paths) == 3
+  assert len(paths) == 4
   for path in paths:
     text = path.read_text(encoding='utf-8')
     for action in re.findall(r'uses: (\S+)', text):
@@ -245,3 +245,16 @@ def test_what_workflows_run_is_pinned_and_releases_are_tested() -> None:
     (root / 'Dockerfile').read_text(encoding='utf-8'),
     re.MULTILINE,
   )
+
+
+def test_each_night_all_tests_meet_the_newest_jax_and_its_defaults() -> None:
+  path = launching.REPOSITORY / '.github' / 'workflows' / 'nightly.yml'
+  text = path.read_text(encoding='utf-8')
+  assert re.search(r"schedule:\n +- cron: '\d+ \d+ \* \* \*'", text)
+  newest, default = re.split(r'\n  (?=default-compiler-options:\n)', text)
+  assert 'pip install --upgrade --pre jax jaxlib\n' in newest
+  assert "JAX_DISABLE_MOST_OPTIMIZATIONS: 'false'" in default
+  for job in (newest, default):
+    assert re.search(r'\.ci/run test-all$', job, re.MULTILINE)
+  # Processes that tests start compile as the tests do.
+  assert 'JAX_DISABLE_MOST_OPTIMIZATIONS' not in launching.OF_PROCESSES

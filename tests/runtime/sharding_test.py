@@ -280,7 +280,6 @@ def test_a_loop_of_ones_own_can_divide_batches() -> None:
   ended = launching.run_python(
     *('-c', LOOP),
     JAX_NUM_CPU_DEVICES='2',
-    JAX_DISABLE_MOST_OPTIMIZATIONS='1',
     PYTHONPATH=f'{launching.REPOSITORY}:{launching.REPOSITORY / "tests"}',
   )
   assert ended.returncode == 0, ended.stderr
