@@ -300,9 +300,9 @@ class HostGroup(population.Group):
     validation = inner_loop.validation_rollouts * (rollout,)
     outer_loss = (rule_params, learning, validation)
     cotangents, _, outer_logs = shapes(self._outer_loss.shapes(*outer_loss))
-    segment = tuple(
-      offloading.kept(config, i, update) for i in range(config.save_every)
-    )
+    segment = offloading.begin_segment(config, update)
+    for _ in range(config.save_every - 1):
+      segment = offloading.add_batch(segment, update.batches)
     backward = (rule_params, cotangents, segment)
     _, sweep_logs = shapes(self._backward.shapes(*backward))
     all_logs = (
@@ -547,21 +547,19 @@ class HostGroup(population.Group):
     self,
     rule_params: types.Params,
     cotangents: estimator_lib.Cotangents,
-    updates: Sequence[inner_loop_lib.Trajectory],
+    segment: offloading.Segment,
   ) -> tuple[estimator_lib.Cotangents, types.Logs]:
     """Sweeps back through k updates of each member."""
 
     def backward(
-      cotangents: estimator_lib.Cotangents,
-      updates: Sequence[inner_loop_lib.Trajectory],
+      cotangents: estimator_lib.Cotangents, segment: offloading.Segment
     ) -> tuple[estimator_lib.Cotangents, types.Logs]:
-      segment = self.config.inner_loop.stack_updates(updates)
       cotangents, logs = self.estimator.backward(
-        rule_params, cotangents, segment
+        rule_params, cotangents, segment.stack()
       )
       return cotangents, jax.tree.map(jnp.mean, logs)
 
-    return self._map_chunk(backward)(cotangents, updates)
+    return self._map_chunk(backward)(cotangents, segment)
 
   def _meta_update_all(
     self,

@@ -6,7 +6,6 @@ Nothing is differentiated here.
 """
 
 from collections.abc import Iterator
-from collections.abc import Sequence
 import dataclasses
 import functools
 from typing import Any
@@ -25,7 +24,6 @@ from disco_rl.agent import learner
 from disco_rl.agent import replay
 from disco_rl.environments import base
 from disco_rl.maths import shared_batch
-from disco_rl.meta_training import chunks
 from disco_rl.meta_training import meta_value as meta_value_lib
 
 
@@ -299,14 +297,6 @@ class InnerLoop:
       states=jax.tree.map(lambda x: x[::k], updates.states),
       batches=jax.tree.map(split, updates.batches),
       gradients=jax.tree.map(split, updates.gradients) if k == 1 else None,
-    )
-
-  def stack_updates(self, updates: Sequence[Trajectory]) -> Trajectory:
-    """Joins the k updates of a `TrajectoryStore` into one segment."""
-    return Trajectory(
-      states=updates[0].states,
-      batches=chunks.stack([update.batches for update in updates]),
-      gradients=chunks.stack([update.gradients for update in updates]),
     )
 
   def to_host(self, tree: types.PyTree) -> types.PyTree:

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
+from disco_rl.agent import learner
+from disco_rl.meta_training import chunks
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.runtime import files
 from disco_rl.runtime import memory
@@ -60,66 +62,86 @@ def collect(
   return jax.tree.map(join, *parts)
 
 
-class TrajectoryStore:
-  """The updates of the agents of a micro-batch, from first to last.
+@types.record
+class Segment:
+  """What is kept of k updates; the rest can be recomputed.
 
-  It keeps the state before every k-th update, all batches, and the gradients if
-  k = 1; in host memory if `offload` is set.
+  Attributes:
+    state: The learner state before the first of them.
+    batches: Their batches.
+    gradient: The gradient of the agent's loss in the only update, if k = 1 and
+      the estimator needs it.
+  """
+
+  state: learner.LearnerState
+  batches: tuple[types.Rollout, ...]
+  gradient: types.Params | None
+
+  def stack(self) -> inner_loop_lib.Trajectory:
+    """Returns the segment as a part of a trajectory."""
+    gradients = None if self.gradient is None else chunks.stack([self.gradient])
+    return inner_loop_lib.Trajectory(
+      self.state, chunks.stack(self.batches), gradients
+    )
+
+
+def begin_segment(
+  config: inner_loop_lib.InnerLoopConfig, update: inner_loop_lib.Trajectory
+) -> Segment:
+  """Returns a segment with its first update, which may be mere shapes."""
+  gradient = update.gradients if config.save_every == 1 else None
+  return Segment(update.states, (update.batches,), gradient)
+
+
+def add_batch(segment: Segment, batch: types.Rollout) -> Segment:
+  """Returns the segment with the batch of one more update."""
+  return dataclasses.replace(segment, batches=(*segment.batches, batch))
+
+
+class TrajectoryStore:
+  """The updates of the agents of a micro-batch, in segments of k.
+
+  They are in host memory if `offload` is set.
   """
 
   def __init__(self, config: inner_loop_lib.InnerLoopConfig):
     self._config = config
-    self._updates: list[inner_loop_lib.Trajectory] = []
+    self._segments: list[Segment] = []
 
   def add(self, update: inner_loop_lib.Trajectory) -> None:
     """Keeps the part of an update that cannot be recomputed."""
-    update = kept(self._config, len(self._updates), update)
-    if self._config.offload:
-      update = _move(update, 'pinned_host')
-    self._updates.append(update)
+    segments, k = self._segments, self._config.save_every
+    if segments and len(segments[-1].batches) < k:
+      batch = self._move(update.batches, 'pinned_host')
+      segments[-1] = add_batch(segments[-1], batch)
+    else:
+      first = begin_segment(self._config, update)
+      segments.append(self._move(first, 'pinned_host'))
 
-  def backwards(self) -> Iterator[tuple[inner_loop_lib.Trajectory, ...]]:
-    """Yields the k updates of each segment, on the device, last segment first.
+  def backwards(self) -> Iterator[Segment]:
+    """Yields the segments on the device, from last to first.
 
     A segment is released once the next one is taken.
     """
-    k = self._config.save_every
-    while self._updates:
-      segment = tuple(self._updates[-k:])
-      del self._updates[-k:]
-      yield _move(segment, 'device') if self._config.offload else segment
+    while self._segments:
+      yield self._move(self._segments.pop(), 'device')
 
-
-def kept(
-  config: inner_loop_lib.InnerLoopConfig,
-  index: int,
-  update: inner_loop_lib.Trajectory,
-) -> inner_loop_lib.Trajectory:
-  """Returns the part of update `index` that cannot be recomputed.
-
-  The other parts are None; `update` may be its shapes.
-  """
-  nothing: types.PyTree = None
-  if index % config.save_every:
-    update = dataclasses.replace(update, states=nothing)
-  if config.save_every > 1:
-    update = dataclasses.replace(update, gradients=None)
-  return update
+  def _move(self, tree: types.PyTree, memory_kind: str) -> types.PyTree:
+    """Moves arrays to a memory of their devices, if `offload` is set."""
+    if not self._config.offload:
+      return tree
+    return jax.tree.map(
+      lambda x: jax.device_put(x, x.sharding.with_memory_kind(memory_kind)),
+      tree,
+    )
 
 
 def device_bytes(
   config: inner_loop_lib.InnerLoopConfig,
-  segment: Sequence[inner_loop_lib.Trajectory],
+  segment: Segment,
 ) -> int:
-  """Counts the bytes of N updates on a device, from the kept parts of k."""
+  """Counts the bytes of N updates on a device, from those of a segment."""
   if config.offload:
     return 0
   segments = config.inner_updates // config.save_every
   return segments * memory.device_bytes(segment)
-
-
-def _move(tree: types.PyTree, memory_kind: str) -> types.PyTree:
-  """Moves arrays between the memories of their devices."""
-  return jax.tree.map(
-    lambda x: jax.device_put(x, x.sharding.with_memory_kind(memory_kind)), tree
-  )

@@ -81,17 +81,17 @@ def test_segments_return_from_last_to_first(k: int, offload: bool) -> None:
   assert len(segments) == UPDATES // k
   for number, segment in enumerate(reversed(segments)):
     first = number * k
-    assert len(segment) == k
+    assert len(segment.batches) == k
     assert memory_kinds(segment) == {jax.devices()[0].default_memory().kind}
-    np.testing.assert_array_equal(segment[0].states['x'], 3 * [first])
-    for i, one in enumerate(segment):
-      np.testing.assert_array_equal(one.batches['x'], 3 * [10 + first + i])
-      if i:
-        assert one.states is None
-      if k == 1:
-        np.testing.assert_array_equal(one.gradients['x'], 3 * [20 + first])
-      else:
-        assert one.gradients is None
+    state, stacked = segment.state, segment.stack()
+    np.testing.assert_array_equal(state['x'], 3 * [first])
+    np.testing.assert_array_equal(stacked.states['x'], 3 * [first])
+    for i, batch in enumerate(stacked.batches['x']):
+      np.testing.assert_array_equal(batch, 3 * [10 + first + i])
+    if k == 1:
+      np.testing.assert_array_equal(stacked.gradients['x'], [3 * [20 + first]])
+    else:
+      assert stacked.gradients is None
 
 
 @pytest.mark.parametrize('offload', [False, True])
