@@ -168,18 +168,18 @@ def _bytes(variable: core.Var | core.Literal) -> int:
   return _size(variable) * getattr(dtype, 'itemsize', 0)
 
 
-class Held(NamedTuple):
+class Footprint(NamedTuple):
   """Bytes on a device while a program runs.
 
   Attributes:
     temporaries: The bytes of intermediate values.
     states: The bytes of arguments, and of results that do not reuse them.
-    additional: The bytes that do not belong to the program or its arguments.
+    other: The bytes that do not belong to the program or its arguments.
   """
 
   temporaries: int
   states: int
-  additional: int = 0
+  other: int = 0
 
   @property
   def total(self) -> int:
@@ -187,11 +187,26 @@ class Held(NamedTuple):
     return sum(self)
 
   def __str__(self) -> str:
-    temporaries, states, additional = map(memory.gib, self)
+    temporaries, states, other = map(memory.gib, self)
     return (
       f'{temporaries} of temporaries, {states} of states and batches, and '
-      f'{additional} for other resident data'
+      f'{other} for other resident data'
     )
+
+
+class Schedule(NamedTuple):
+  """The runs of a program, and actions on the host around them.
+
+  Attributes:
+    runs_per_step: The number of times that it runs in a step of the run.
+    actions_during: The actions on the host while it runs.
+    actions_between: The actions on the host while nothing runs, for each time
+      it runs.
+  """
+
+  runs_per_step: float = 0.0
+  actions_during: int = 0
+  actions_between: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,45 +216,41 @@ class Load:
   Attributes:
     name: The name of the program.
     call: The program and the shapes of its arguments.
-    alone: Makes the same program for one row of devices; see `row_of`.
+    on_one_row: Makes the same program for one row of devices; see `row_of`.
     owner: The name of the program's agents in messages; may be empty.
     remedies: Suggestions if the program does not fit.
-    additional: The bytes that do not belong to the program or its arguments.
-    times: The number of times that it runs in a step of the run.
-    acting: The actions on the host while it runs.
-    waiting: The actions on the host while nothing runs, for each time it runs.
+    other_bytes: The bytes that do not belong to the program or its arguments.
+    schedule: When it runs.
   """
 
   name: str
   call: compilation.Call
-  alone: Callable[[], compilation.Call]
+  on_one_row: Callable[[], compilation.Call]
   owner: str = ''
   remedies: Sequence[str] = ()
-  additional: int = 0
-  times: float = 0.0
-  acting: int = 0
-  waiting: int = 0
+  other_bytes: int = 0
+  schedule: Schedule = Schedule()
 
-  def bound(self) -> Held:
+  def bound(self) -> Footprint:
     """Returns an upper bound; results count as temporaries."""
     states = memory.device_bytes(self.call[1])
-    return Held(cost(self.call).memory, states, self.additional)
+    return Footprint(cost(self.call).memory, states, self.other_bytes)
 
-  def measurement(self) -> Callable[[], Held]:
+  def measurement(self) -> Callable[[], Footprint]:
     """Returns a function that compiles the program, in any thread.
 
     It returns the exact numbers that XLA reports.
     """
-    program, arguments = self.alone()
+    program, arguments = self.on_one_row()
     compiled = program.inspection(*arguments)
 
-    def held() -> Held:
+    def footprint() -> Footprint:
       found: Any = compiled().memory_analysis()
       results = found.output_size_in_bytes - found.alias_size_in_bytes
       states = found.argument_size_in_bytes + results
-      return Held(found.temp_size_in_bytes, states, self.additional)
+      return Footprint(found.temp_size_in_bytes, states, self.other_bytes)
 
-    return held
+    return footprint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,7 +311,7 @@ class Needs:
     least = max([enough, *(x.total - x.temporaries for x, _ in bounds)])
     number = sum(bound.total > least for bound, _ in bounds)
     cores = os.cpu_count() or 1
-    compiling: list[tuple[Load, futures.Future[Held]]] = []
+    compiling: list[tuple[Load, futures.Future[Footprint]]] = []
     with futures.ThreadPoolExecutor(cores) as pool:
       for i, (bound, load) in enumerate(bounds, 1):
         if len(compiling) == cores:
@@ -314,7 +325,7 @@ class Needs:
     return max([enough, *held])
 
   def _fitting(
-    self, available: int, load: Load, measured: futures.Future[Held]
+    self, available: int, load: Load, measured: futures.Future[Footprint]
   ) -> int:
     """Returns what is held, or raises DoesNotFitError; see `most_held`."""
     held = measured.result()
@@ -332,13 +343,13 @@ _Config = TypeVar('_Config', bound=Any)
 _Checked = TypeVar('_Checked')
 
 
-def chunkings(config: _Config) -> Iterator[_Config]:
-  """Yields the settings of a run with each of the agent's `chunkings`."""
-  for agent in config.agent.chunkings():
+def chunk_size_candidates(config: _Config) -> Iterator[_Config]:
+  """Yields the settings of a run with each of the agent's candidates."""
+  for agent in config.agent.chunk_size_candidates():
     yield dataclasses.replace(config, agent=agent)
 
 
-def fitting(
+def first_that_fits(
   configs: Iterable[_Config], check: Callable[[_Config], _Checked]
 ) -> _Checked:
   """Finds the first settings that fit into the memory of all processes.
@@ -381,11 +392,13 @@ def fitting(
       raise error or DoesNotFitError('Another process has too little memory.')
 
 
-def chosen(given: Mapping[str, int], fits: Mapping[str, int]) -> dict[str, int]:
+def report_choices(
+  given: Mapping[str, int], fits: Mapping[str, int]
+) -> dict[str, int]:
   """Returns and reports the settings of an agent that were chosen.
 
   Args:
-    given: `AgentConfig.choices` as the user gave them.
+    given: `AgentConfig.chunk_sizes` as the user gave them.
     fits: The choices that fit, which may differ only where the user left them
       open.
   """
@@ -565,15 +578,16 @@ class Cluster:
       device = max(device, needs.most_held(self.memory, enough=device))
       of_part = np.zeros(len(LIMITS))
       for load in needs.loads:
-        if load.times:
+        if load.schedule.runs_per_step:
           one = cost(load.call)
           of_one = self.seconds(one, dtype)
           # Simultaneous acting may take longer than the program.
-          of_one[-1] = load.waiting / actions_per_second + max(
-            0.0, load.acting / actions_per_second - of_one.sum()
+          of_one[-1] = load.schedule.actions_between / actions_per_second + max(
+            0.0,
+            load.schedule.actions_during / actions_per_second - of_one.sum(),
           )
-          of_part += load.times * of_one
-          flop += devices * load.times * one.flop
+          of_part += load.schedule.runs_per_step * of_one
+          flop += devices * load.schedule.runs_per_step * one.flop
       # All wait for the part that takes longest.
       seconds = max(seconds, of_part, key=np.sum)
     host = max(needs.host for needs, _ in parts)

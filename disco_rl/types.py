@@ -1,7 +1,7 @@
 """Records that pass between the parts of the system.
 
 Index convention: a rollout of T transitions has T+1 observations, actions and
-behaviour logits (index 0..T), and T rewards, terminals and masks (0..T-1).
+behavior logits (index 0..T), and T rewards, terminals and masks (0..T-1).
 `reward[t]` and `is_terminal[t]` are the outcome of `action[t]`; where
 `is_terminal[t]`, `observation[t + 1]` is the first of the next episode.
 
@@ -150,7 +150,7 @@ class Rollout:
     observation: A tree of [T+1, B, ...], with the mask of legal actions if the
       environment has one.
     action: [T+1, B] int32; `action[T]` is never learned from.
-    logits: [T+1, B, A] float32, of the behaviour policy mu.
+    logits: [T+1, B, A] float32, of the behavior policy mu.
     reward: [T, B] float32.
     is_terminal: [T, B] bool.
     mask: [T, B] bool, False if the transition is an artifact of resetting.

@@ -164,7 +164,7 @@ def of_discovery(
   from disco_rl.runtime import sharding
 
   rule, rule_params = build.make_rule(config)
-  first = next(planning.chunkings(config))
+  first = next(planning.chunk_size_candidates(config))
   groups = build.make_groups(first, rule, _row(1))
   sizes = [group.config.num_members for group in groups]
   steps = sum(group.config.num_agents * group.steps.total for group in groups)
@@ -192,7 +192,7 @@ def of_discovery(
     groups = build.make_groups(config, rule, row)
     rows_of_each = of_groups or len(groups) * [rows]
     own = [
-      group.alone_on(row, group.config.num_members // number)
+      group.on_one_row(row, group.config.num_members // number)
       for group, number in zip(groups, rows_of_each)
     ]
     parts = [([group], number) for group, number in zip(own, rows_of_each)]
@@ -221,7 +221,7 @@ def of_discovery(
     return [*table, *((name, x, '') for name, x in settings.items())]
 
   with backend.making_programs_for(cluster.platform):
-    return planning.fitting(_candidates(config, shares), attempt)
+    return planning.first_that_fits(_candidates(config, shares), attempt)
 
 
 def of_training(
@@ -265,11 +265,13 @@ def of_training(
       cluster.steps_per_second / devices,
       ('update', config.updates, config.seeds * agent.steps_per_update),
     )
-    settings = {**config.agent.choices, 'devices': devices}
+    settings = {**config.agent.chunk_sizes, 'devices': devices}
     return [*table, *((name, x, '') for name, x in settings.items())]
 
   with backend.making_programs_for(cluster.platform):
-    return planning.fitting(planning.chunkings(config), attempt)
+    return planning.first_that_fits(
+      planning.chunk_size_candidates(config), attempt
+    )
 
 
 def choose_batch_devices(
@@ -343,7 +345,7 @@ def _smaller(
   from disco_rl import planning
 
   inner_loop = config.inner_loop
-  for chunked in planning.chunkings(config):
+  for chunked in planning.chunk_size_candidates(config):
     yield (config := chunked)
   while config.chunk_size > 1:
     size = config.chunk_size // 2

@@ -48,7 +48,7 @@ WORKER = (
 
 def run(
   runs: Sequence[runs_lib.Run],
-  at_once: int,
+  max_processes: int,
   workdir: pathlib.Path,
   slurm: Sequence[str],
 ) -> dict[pathlib.Path, str]:
@@ -58,12 +58,12 @@ def run(
   are processes on this machine.
   """
   if slurm:
-    return run_on_slurm(runs, at_once, workdir / 'slurm', slurm)
-  return run_all(runs, at_once)
+    return run_on_slurm(runs, max_processes, workdir / 'slurm', slurm)
+  return run_all(runs, max_processes)
 
 
 def run_all(
-  runs: Sequence[runs_lib.Run], at_once: int
+  runs: Sequence[runs_lib.Run], max_processes: int
 ) -> dict[pathlib.Path, str]:
   """Makes the unfinished runs.
 
@@ -72,8 +72,8 @@ def run_all(
 
   Args:
     runs: The runs, in the order in which they start.
-    at_once: The number of concurrent runs. A single run shows its progress;
-      several print to files next to their folders.
+    max_processes: The number of concurrent runs. A single run shows its
+      progress; several print to files next to their folders.
 
   Returns:
     Folder -> reason, for all runs that failed now, or permanently before.
@@ -81,16 +81,16 @@ def run_all(
   Raises:
     signals.Interrupted: A signal was received.
   """
-  waiting = _announced(runs, at_once)
+  waiting = _announced(runs, max_processes)
   idle: list[_Worker] = []
   busy: list[_Worker] = []
   failures = {}
-  with signals.Requests() as requests:
-    requests.listen()
+  with signals.StopSignals() as requests:
+    requests.install()
     while requests.received is None:
-      while len(busy) < at_once and (run := next(waiting, None)):
+      while len(busy) < max_processes and (run := next(waiting, None)):
         busy.append(idle.pop() if idle else _Worker())
-        busy[-1].begin(run, has_log=at_once > 1)
+        busy[-1].begin(run, has_log=max_processes > 1)
       if not busy:
         break
       ended, _, _ = select.select(busy, [], [], _POLL_SECONDS)
@@ -115,7 +115,7 @@ def run_all(
 
 def run_on_slurm(
   runs: Sequence[runs_lib.Run],
-  at_once: int,
+  max_processes: int,
   folder: pathlib.Path,
   options: Sequence[str],
   cluster: str = 'slurm',
@@ -124,7 +124,7 @@ def run_on_slurm(
 
   Args:
     runs: The runs.
-    at_once: The number of concurrent jobs.
+    max_processes: The number of concurrent jobs.
     folder: The folder of scripts and logs, shared by all machines.
     options: Parameters of submitit, NAME=VALUE, such as slurm_partition=gpu.
     cluster: The executor of submitit.
@@ -150,7 +150,9 @@ def run_on_slurm(
     values = {k: int(x) if x.isdecimal() else x for k, x in given.items()}
     try:
       executor = submitit.AutoExecutor(folder, cluster=cluster)
-      executor.update_parameters(slurm_array_parallelism=at_once, **values)
+      executor.update_parameters(
+        slurm_array_parallelism=max_processes, **values
+      )
       # Jobs begin in the folder in which they are submitted.
       with contextlib.chdir(config_lib.absolute('')), executor.batch():
         jobs += [executor.submit(_submitted, _task(run)) for run in todo]
@@ -263,13 +265,13 @@ def _task(run: runs_lib.Run, log: pathlib.Path | None = None) -> dict[str, Any]:
 
 
 def _announced(
-  runs: Sequence[runs_lib.Run], at_once: int
+  runs: Sequence[runs_lib.Run], max_processes: int
 ) -> Iterator[runs_lib.Run]:
   """Yields the remaining runs, each after printing a line about it."""
   todo = [run for run in runs if not run.is_over]
   start = time.perf_counter()
   for i, run in enumerate(todo):
-    left, ended = '', i + 1 - at_once
+    left, ended = '', i + 1 - max_processes
     if ended > 0:
       seconds = (time.perf_counter() - start) / ended * (len(todo) - ended)
       left = f', about {datetime.timedelta(seconds=round(seconds))} left'

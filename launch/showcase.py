@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> None:
     runs = _plan(shared, _like_population(settings), run, folder)
     runs_lib.check(runs)
     with workdirs.locked(folder):
-      failures = scheduler.run_all(runs, at_once=1)
+      failures = scheduler.run_all(runs, max_processes=1)
     if failures:
       fail('; '.join(failures.values()))
     trained, no_film = _trained(runs)

@@ -131,7 +131,7 @@ def discover(
     8 * [PreciseCatch(4, 3)],
     group.estimator,
   )
-  params = sharding.put(precise(params), mesh, sharding.REPLICATED)
+  params = sharding.to_devices(precise(params), mesh, sharding.REPLICATED)
   members = group.init(jax.random.split(jax.random.key(0), 8), params)
   members = dataclasses.replace(
     members,
@@ -175,7 +175,9 @@ def discover_groups(rows: int) -> tuple[np.ndarray, list[dict[str, int]]]:
   of_groups = [group.config.mesh.shape[sharding.AGENTS] for group in groups]
   assert of_groups == ([4, 2] if rows == 8 else [1, 1]), of_groups
   step = meta_step.MetaStep(config, groups, mesh)
-  state = step.init(sharding.put(precise(params), mesh, sharding.REPLICATED))
+  state = step.init(
+    sharding.to_devices(precise(params), mesh, sharding.REPLICATED)
+  )
   members = [
     dataclasses.replace(
       each,

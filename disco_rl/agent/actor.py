@@ -29,7 +29,7 @@ class ActorState:
 
 @types.record
 class Acting:
-  """What changes when an agent acts, wherever its environments step.
+  """The state that changes when an agent acts, wherever environments step.
 
   Attributes:
     key: The PRNG key for future steps.
@@ -44,7 +44,7 @@ class Acting:
 
 @types.record
 class DeviceActing(Acting):
-  """What acts in JAX-native environments, with the agent's parameters.
+  """The state that acts in JAX-native environments, beside the parameters.
 
   Attributes:
     actor: The environments, and what the agent sees of them.

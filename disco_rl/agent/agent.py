@@ -155,7 +155,7 @@ class AgentConfig(config_lib.Settings):
     """Rounds a number of updates up to a whole number of rollouts."""
     return -(-updates // self.updates_per_rollout) * self.updates_per_rollout
 
-  def chunkings(self) -> Iterator['AgentConfig']:
+  def chunk_size_candidates(self) -> Iterator['AgentConfig']:
     """Yields this config, or one per chunk size if the size is automatic."""
     torso = self.network.torso
     sizes: Sequence[int] = (torso.chunk_size,)
@@ -167,7 +167,7 @@ class AgentConfig(config_lib.Settings):
       yield dataclasses.replace(self, network=network)
 
   @property
-  def choices(self) -> dict[str, int]:
+  def chunk_sizes(self) -> dict[str, int]:
     """The settings that a run may choose so that it fits into memory."""
     return {
       'torso_chunk_size': self.network.torso.chunk_size,
@@ -422,7 +422,7 @@ class Agent:
     def update(
       learner_state: learner.LearnerState, slots: types.Array
     ) -> tuple[learner.LearnerState, types.Logs]:
-      batch = replay.take(memory, slots)
+      batch = replay.gather_slots(memory, slots)
       batch = self.normalize_rewards(acting.rewards, batch)
       learner_state, update = self.learn(rule_params, learner_state, batch)
       return learner_state, update.logs

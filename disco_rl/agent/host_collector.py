@@ -9,7 +9,7 @@ From an environment to a batch:
   act; record a rollout                    host_actor
   pack it into rows of bytes, store them   host_replay, runtime.row_log
   draw and unpack a batch                  host_replay
-  hand it to the learner                   `GroupConfig.join_parts` in
+  hand it to the learner                   `GroupConfig.gather_parts` in
                                            discovery, or `Training`
 """
 
@@ -50,7 +50,7 @@ NO_TRAJECTORIES: Counters = {
 
 @types.record
 class HostActing(actor.Acting):
-  """What acts in environments on the host, without these.
+  """The state that acts in environments on the host, without these.
 
   Attributes:
     params: The parameters that act in the next rollout; see

@@ -1,7 +1,7 @@
 """A replay buffer of whole trajectories, as pure functions.
 
 Trajectories are stored in the layout of the learner's batches: time first, then
-one slot per trajectory. Of the outputs of the behaviour policy, only logits are
+one slot per trajectory. Of the outputs of the behavior policy, only logits are
 stored.
 """
 
@@ -69,7 +69,7 @@ def add(state: ReplayState, rollout: types.Rollout) -> ReplayState:
   )
 
 
-def take(state: ReplayState, slots: types.Array) -> types.Rollout:
+def gather_slots(state: ReplayState, slots: types.Array) -> types.Rollout:
   """Copies the trajectories in slots [B] to a batch, [time, B, ...]."""
   return jax.tree.map(
     lambda kept: jnp.take(kept, slots, axis=1), state.rollouts

@@ -26,7 +26,7 @@ def scene(
 ) -> scenes.Scene:
   """Makes one trajectory of an agent in its initial state.
 
-  The policy, the behaviour policy and all predictions except q are uniform,
+  The policy, the behavior policy and all predictions except q are uniform,
   including those of the target network.
 
   Args:

@@ -67,7 +67,7 @@ def load_policy(
       installed.
   """
   if hub.is_address(os.fspath(path)):
-    path = sources.find(os.fspath(path))
+    path = sources.locate(os.fspath(path))
   path = files.expanded(path)
   if not path.exists():
     raise FileNotFoundError(

@@ -297,9 +297,9 @@ class Trainer(policy_lib.Acting):
     try:
       with (
         self._writer(workdir, names) as writer,
-        signals.Requests(ends_program=False) as requests,
+        signals.StopSignals(ends_program=False) as requests,
       ):
-        requests.listen()
+        requests.install()
         train_loop.train(
           self._driver,
           self._rule_params,

@@ -16,7 +16,7 @@ class RenderError(ValueError):
 
 
 class AnyEnvironment:
-  """What both interfaces share: the speed of films, and conversions."""
+  """The base of both interfaces: the speed of films, and conversions."""
 
   frames_per_second = 5.0
 

@@ -125,7 +125,6 @@ class Training(abc.ABC):
       planning.Load,
       remedies=[text for text, helps in remedies.items() if helps],
     )
-    times, acting = self._schedule()
     _, (_, train_state, *_) = learn
     return planning.Needs(
       'Training',
@@ -135,9 +134,8 @@ class Training(abc.ABC):
           'learn',
           learn,
           lambda: alone()[0],
-          additional=self._additional_bytes(learn),
-          times=times,
-          acting=acting,
+          other_bytes=self._other_device_bytes(learn),
+          schedule=self._schedule(),
         ),
       ],
       self._num_agents * replay.memory,
@@ -151,14 +149,14 @@ class Training(abc.ABC):
     """Returns the size of one agent's replay outside of the state."""
     return host_replay.Footprint(0, 0)
 
-  def _additional_bytes(self, learn: compilation.Call) -> int:
+  def _other_device_bytes(self, learn: compilation.Call) -> int:
     """Returns what a device holds in addition to the program and arguments."""
     del learn
     return 0
 
   @abc.abstractmethod
-  def _schedule(self) -> tuple[float, int]:
-    """Returns the runs of `learn` per update, and the actions during one."""
+  def _schedule(self) -> planning.Schedule:
+    """Returns when `learn` runs in an update."""
 
   def compile(
     self, rule_params: types.Params, train_state: agent_lib.AgentState
@@ -268,10 +266,10 @@ class Training(abc.ABC):
     """Makes the initial state of an agent in `self._to_environment(task)`."""
 
   def _split(self, tree: _Tree) -> _Tree:
-    return sharding.put(tree, self._mesh, sharding.SPLIT)
+    return sharding.to_devices(tree, self._mesh, sharding.SPLIT)
 
   def _replicate(self, tree: _Tree) -> _Tree:
-    return sharding.put(tree, self._mesh, sharding.REPLICATED)
+    return sharding.to_devices(tree, self._mesh, sharding.REPLICATED)
 
 
 def _as_argument(

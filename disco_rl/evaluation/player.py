@@ -28,7 +28,7 @@ MAX_FRAMES = 1_000
 
 @dataclasses.dataclass
 class Memory:
-  """What actions depend on, in addition to parameters and observations.
+  """The state that actions depend on, beside parameters and observations.
 
   Attributes:
     key: The PRNG key of the actions that are sampled.

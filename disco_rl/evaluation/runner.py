@@ -326,12 +326,15 @@ class Evaluation:
     )
     self._environment = environment
     self._rule_params = jax.device_put(rule.params)
-    fits, self._driver, self._needs = planning.fitting(
-      planning.chunkings(config), lambda config: self._fit(config, update_rule)
+    fits, self._driver, self._needs = planning.first_that_fits(
+      planning.chunk_size_candidates(config),
+      lambda config: self._fit(config, update_rule),
     )
     self._driver.begin_episodes()
     self._evaluator = self._make_evaluator() if config.evaluate_every else None
-    self._chosen = planning.chosen(config.agent.choices, fits.agent.choices)
+    self._chosen = planning.report_choices(
+      config.agent.chunk_sizes, fits.agent.chunk_sizes
+    )
     self._achievements = achievements.Counter(environment, config.seeds)
 
   def _fit(

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
@@ -107,9 +108,9 @@ class DeviceTraining(training_base.Training):
       ),
     )
 
-  def _schedule(self) -> tuple[float, int]:
+  def _schedule(self) -> planning.Schedule:
     """Implements `Training._schedule`; acting is part of the program."""
-    return 1 / self.agent.config.updates_per_rollout, 0
+    return planning.Schedule(1 / self.agent.config.updates_per_rollout)
 
   def _zeros(
     self, rule_params: types.Params, train_state: agent_lib.DeviceState
@@ -339,13 +340,14 @@ class HostTraining(training_base.Training):
     batches = sharding.shapes(batches, self._mesh, sharding.SPLIT)
     return self._learn, (rule_params, train_state.learner, batches)
 
-  def _schedule(self) -> tuple[float, int]:
-    return 1, self._num_agents * self.agent.config.actions_per_update
+  def _schedule(self) -> planning.Schedule:
+    acting = self._num_agents * self.agent.config.actions_per_update
+    return planning.Schedule(1, actions_during=acting)
 
   def _replay_footprint(self) -> host_replay.Footprint:
     return host_collector.replay_footprint(self.agent)
 
-  def _additional_bytes(self, learn: compilation.Call) -> int:
+  def _other_device_bytes(self, learn: compilation.Call) -> int:
     """Counts the parameters that act, and the batches that wait."""
     _, (_, learners, batches) = learn
     # All but one batch of the current updates wait, and all of the next.

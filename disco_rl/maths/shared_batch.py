@@ -26,7 +26,7 @@ def is_shared() -> bool:
   return AXIS in mesh.manual_axes and mesh.shape[AXIS] > 1
 
 
-def own_shard(batch: _Tree) -> _Tree:
+def local_shard(batch: _Tree) -> _Tree:
   """Returns this device's shard of a batch, trees [T, B, ...]."""
   if not is_shared():
     return batch

@@ -258,12 +258,12 @@ def _make_environments(
   meta_step: int,
 ) -> list[Any]:
   """Makes environments on the host, for the members that this process steps."""
-  seeds = [config.seed + numbers[i] for i in group.own_members]
+  seeds = [config.seed + numbers[i] for i in group.local_members]
   if meta_step:
     seeds = [adapters.seed_after(seed, meta_step) for seed in seeds]
   return [
     registry.make(
       group.names[i], config.agent.num_environments, seed, config.preprocessing
     )
-    for i, seed in zip(group.own_members, seeds)
+    for i, seed in zip(group.local_members, seeds)
   ]

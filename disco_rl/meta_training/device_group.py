@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disco_rl import planning
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.meta_training import chunks
@@ -80,35 +81,35 @@ class DeviceGroup(population.Group):
       'replace': (self._replace, (expired, initial, members)),
     }
 
-  def additional_bytes(self, calls: population.Calls) -> dict[str, int]:
-    """Implements `population.Group.additional_bytes`: members during resets."""
+  def other_device_bytes(self, calls: population.Calls) -> dict[str, int]:
+    """Implements `population.Group.other_device_bytes`: those of resets."""
     _, (_, members, *_) = calls['step']
     return {'initial': memory.device_bytes(members)}
 
-  def waiting_bytes(self, calls: population.Calls) -> int:
-    """Implements `population.Group.waiting_bytes`."""
+  def idle_device_bytes(self, calls: population.Calls) -> int:
+    """Implements `population.Group.idle_device_bytes`."""
     _, (_, members, environments, _) = calls['step']
     return memory.device_bytes((members, environments))
 
-  def off_device(
+  def host_and_disk_bytes(
     self, calls: population.Calls, checkpoints: int
   ) -> tuple[int, int]:
-    """Implements `population.Group.off_device`."""
+    """Implements `population.Group.host_and_disk_bytes`."""
     _, (_, members, *_) = calls['step']
     size = memory.tree_bytes(members)
     # See `to_checkpoint`.
     host = 0 if self.config.is_in_all_processes else size
     return host, checkpoints * size
 
-  def schedule(self) -> dict[str, tuple[int, int, int]]:
+  def schedule(self) -> dict[str, planning.Schedule]:
     """Implements `population.Group.schedule`."""
-    return {'step': (1, 0, 0)}
+    return {'step': planning.Schedule(1)}
 
-  def alone_on(
+  def on_one_row(
     self, mesh: jax.sharding.Mesh, num_members: int
   ) -> 'DeviceGroup':
-    """Implements `population.Group.alone_on`."""
-    config = self.config.alone_on(mesh, num_members)
+    """Implements `population.Group.on_one_row`."""
+    config = self.config.on_one_row(mesh, num_members)
     environments = self._each_environment[: config.num_members]
     return DeviceGroup(config, environments, self.estimator)
 

@@ -44,7 +44,7 @@ class Steps(NamedTuple):
 
 
 class Estimator(abc.ABC):
-  """What all groups ask of an estimator."""
+  """The interface of estimators to all groups."""
 
   @property
   @abc.abstractmethod

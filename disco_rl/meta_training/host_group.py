@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import episodes as episodes_lib
 from disco_rl.agent import host_collector
@@ -60,11 +61,11 @@ def _divide(
   by_device = np.arange(config.num_members).reshape(
     config.mesh.shape[sharding.AGENTS], -1, config.chunk
   )
-  first, batches = config.own_members.start, []
+  first, batches = config.local_members.start, []
   programs = host_collector.Programs(agent)
   for index in range(by_device.shape[1]):
     members = by_device[:, index].reshape(-1)
-    is_own = np.isin(members, np.asarray(config.own_members))
+    is_own = np.isin(members, np.asarray(config.local_members))
     own = members[is_own] - first
     environment = joined.JoinedEnvironment([environments[i] for i in own])
     collector = host_collector.HostCollector(
@@ -128,7 +129,7 @@ class HostGroup(population.Group):
   @functools.cached_property
   def _micro_batches(self) -> list[MicroBatch]:
     """The micro-batches, made at first use, which begins all episodes."""
-    if not self.config.own_members:
+    if not self.config.local_members:
       return []
     return _divide(self.config, self._make_environments(0))
 
@@ -143,7 +144,7 @@ class HostGroup(population.Group):
 
   def open_replays(self, directory: pathlib.Path) -> None:
     """Implements `population.Group.open_replays`."""
-    first = self.config.own_members.start
+    first = self.config.local_members.start
     for micro in self._micro_batches:
       paths = [directory / str(first + own) for own in micro.own]
       micro.collector.open_replays(paths)
@@ -157,14 +158,14 @@ class HostGroup(population.Group):
     """Implements `population.Group.restore_replays`."""
     counters = self._from_checkpoint(members.replay)
     for micro in self._micro_batches:
-      micro.collector.restore_replays(offloading.take(counters, micro.own))
+      micro.collector.restore_replays(offloading.select(counters, micro.own))
 
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> inner_loop_lib.Member:
     """Makes members, with a leading axis of this process's members."""
     if not self._micro_batches:
-      return self.config.own_part(self._member_shapes(rule_params))
+      return self.config.local_part(self._member_shapes(rule_params))
     parts = []
     for micro in self._micro_batches:
       initial = self._initial(self.config.split(keys[micro.members]), None)
@@ -190,7 +191,7 @@ class HostGroup(population.Group):
         return None
       environments = state.pop('environment')
       for i, member in enumerate(micro.members.tolist()):
-        own = {'environment': environments[i], **offloading.take(state, i)}
+        own = {'environment': environments[i], **offloading.select(state, i)}
         saved[str(member)] = own
     return saved
 
@@ -201,7 +202,7 @@ class HostGroup(population.Group):
     environments: types.PyTree | None = None,
   ) -> inner_loop_lib.Member:
     """Takes members; episodes that were not saved begin again."""
-    first = self.config.own_members.start
+    first = self.config.local_members.start
     if environments is not None:
       for micro in self._micro_batches:
         saved = [dict(environments[str(first + own)]) for own in micro.own]
@@ -226,7 +227,7 @@ class HostGroup(population.Group):
     """Returns this process's part; the inverse of `to_checkpoint`."""
     if self.config.is_in_all_processes:
       return self._own(tree)
-    return offloading.take(tree, np.array(self.config.own_members, int))
+    return offloading.select(tree, np.array(self.config.local_members, int))
 
   def _member_shapes(self, rule_params: types.Params) -> inner_loop_lib.Member:
     """Returns the shapes of the members, [n, ...]."""
@@ -242,7 +243,7 @@ class HostGroup(population.Group):
     if not distributed.is_distributed():
       return members
     if self.config.is_in_all_processes:
-      return self.config.join_parts(members)
+      return self.config.gather_parts(members)
     return self.fetch(members)
 
   def fetch(self, tree: types.PyTree) -> types.PyTree:
@@ -255,13 +256,17 @@ class HostGroup(population.Group):
     """Implements `population.Group.step`; one micro-batch after another."""
     total: types.PyTree = None
     if not self._micro_batches:
-      return total, members, self.config.own_part(self._log_shapes(rule_params))
+      return (
+        total,
+        members,
+        self.config.local_part(self._log_shapes(rule_params)),
+      )
     all_logs = []
     for micro in self._micro_batches:
       updates, part, logs = self._step_of(
-        micro, rule_params, offloading.take(members, micro.own)
+        micro, rule_params, offloading.select(members, micro.own)
       )
-      members = offloading.put(members, micro.own, part)
+      members = offloading.overwrite(members, micro.own, part)
       total = updates if total is None else _add(total, updates)
       all_logs.append(self._own(logs))
     logs = offloading.collect(
@@ -325,7 +330,7 @@ class HostGroup(population.Group):
       'meta_update': (self._meta_update, update_rule),
     }
 
-  def additional_bytes(self, calls: population.Calls) -> dict[str, int]:
+  def other_device_bytes(self, calls: population.Calls) -> dict[str, int]:
     """Counts kept updates and validation trajectories."""
     _, (_, learning, validation) = calls['outer_loss']
     _, (_, _, segment) = calls['backward']
@@ -341,16 +346,16 @@ class HostGroup(population.Group):
       'meta_update': size((learning, validation)),
     }
 
-  def waiting_bytes(self, calls: population.Calls) -> int:
+  def idle_device_bytes(self, calls: population.Calls) -> int:
     """Returns 0: members are offloaded."""
     del calls
     return 0
 
-  def off_device(
+  def host_and_disk_bytes(
     self, calls: population.Calls, checkpoints: int
   ) -> tuple[int, int]:
     """Counts members, replay and offloaded updates."""
-    inner_loop, num_own = self.config.inner_loop, len(self.config.own_members)
+    inner_loop, num_own = self.config.inner_loop, len(self.config.local_members)
     _, (_, learning, _) = calls['outer_loss']
     _, (_, opt_state, _, _, statistics, _) = calls['meta_update']
     # With the parameters that act in the next rollout.
@@ -367,7 +372,7 @@ class HostGroup(population.Group):
     of_member = checkpoints * member + replay.disk
     return host, self.config.num_members * of_member
 
-  def schedule(self) -> dict[str, tuple[int, int, int]]:
+  def schedule(self) -> dict[str, planning.Schedule]:
     """Implements `population.Group.schedule`, for one row of devices."""
     config, inner_loop = self.config, self.config.inner_loop
     number = config.num_members // self.micro_batch_size
@@ -375,16 +380,19 @@ class HostGroup(population.Group):
     updates = inner_loop.config.inner_updates
     # Nothing learns during the first rollout and the validation rollouts.
     alone = (1 + inner_loop.validation_rollouts) * acting
+    segments = updates // inner_loop.config.save_every
     return {
-      'learn': (number * updates, acting, 0),
-      'outer_loss': (number, 0, alone),
-      'backward': (number * updates // inner_loop.config.save_every, 0, 0),
+      'learn': planning.Schedule(number * updates, actions_during=acting),
+      'outer_loss': planning.Schedule(number, actions_between=alone),
+      'backward': planning.Schedule(number * segments),
     }
 
-  def alone_on(self, mesh: jax.sharding.Mesh, num_members: int) -> 'HostGroup':
-    """Implements `population.Group.alone_on`; has no environments."""
+  def on_one_row(
+    self, mesh: jax.sharding.Mesh, num_members: int
+  ) -> 'HostGroup':
+    """Implements `population.Group.on_one_row`; has no environments."""
     return HostGroup(
-      self.config.alone_on(mesh, num_members),
+      self.config.on_one_row(mesh, num_members),
       make_environments=lambda _: [],
       estimator=self.estimator,
     )
@@ -393,7 +401,7 @@ class HostGroup(population.Group):
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray
   ) -> inner_loop_lib.Member:
     """Implements `population.Group.reset_expired`."""
-    first = self.config.own_members.start
+    first = self.config.local_members.start
     for micro in self._micro_batches:
       if not expired[micro.members].any():
         continue
@@ -401,12 +409,12 @@ class HostGroup(population.Group):
       own = np.flatnonzero(expired[first + micro.own])
       for i in own.tolist():
         micro.collector.reset(i, micro.environment.reset_one(i))
-      before = offloading.take(members, micro.own)
+      before = offloading.select(members, micro.own)
       fresh = dataclasses.replace(
         before, **vars(self._own(initial)), replay=micro.collector.counters
       )
-      members = offloading.put(
-        members, micro.own[own], offloading.take(fresh, own)
+      members = offloading.overwrite(
+        members, micro.own[own], offloading.select(fresh, own)
       )
     return members
 
@@ -423,21 +431,21 @@ class HostGroup(population.Group):
       micro, rule_params, members, store
     )
     # Unlike rollouts to learn from, with the last parameters.
-    params = config.own_part(learning.learner.params)
+    params = config.local_part(learning.learner.params)
     validating, validation = dataclasses.replace(acting, params=params), []
     for _ in range(inner_loop.validation_rollouts):
       validating, rollout = micro.collector.act(validating)
-      validation.append(config.join_parts(rollout))
+      validation.append(config.gather_parts(rollout))
     acting = dataclasses.replace(validating, params=acting.params)
     learning, gradients, outer_logs = self._differentiate(
       rule_params, learning, store, validation
     )
     updates, opt_state, logs = self._meta_update(
       rule_params,
-      config.join_parts(members.meta_opt_state),
+      config.gather_parts(members.meta_opt_state),
       gradients,
       (inner_logs, *outer_logs),
-      config.join_parts(acting.episodes),
+      config.gather_parts(acting.episodes),
       config.split(config.counts[micro.members]),
     )
     members = inner_loop_lib.Member(
@@ -460,11 +468,11 @@ class HostGroup(population.Group):
     # Usually none, and the copies of states would take time in each meta-step.
     for i in filter(micro.collector.must_fill, range(len(micro.own))):
       one = np.array([i])
-      acting = offloading.put(
+      acting = offloading.overwrite(
         acting,
         one,
         micro.collector.fill_replay(
-          i, micro.environment.of_one(i), offloading.take(acting, one)
+          i, micro.environment.of_one(i), offloading.select(acting, one)
         ),
       )
     all_logs: list[types.Logs] = []
@@ -473,13 +481,13 @@ class HostGroup(population.Group):
       learning: inner_loop_lib.Learning, acting: host_collector.HostActing
     ) -> host_collector.HostActing:
       params = host_collector.copy_params(learning.learner.params)
-      return dataclasses.replace(acting, params=config.own_part(params))
+      return dataclasses.replace(acting, params=config.local_part(params))
 
     def collect(
       acting: host_collector.HostActing,
     ) -> tuple[host_collector.HostActing, types.Rollout]:
       acting, (batch,) = micro.collector.act_and_sample(acting)
-      return acting, config.join_parts(batch)
+      return acting, config.gather_parts(batch)
 
     def learn(
       learning: inner_loop_lib.Learning, batch: types.Rollout
@@ -490,9 +498,9 @@ class HostGroup(population.Group):
       return learning
 
     learning = inner_loop_lib.Learning(members.learner, members.meta_value)
-    params = config.own_part(config.join_parts(acting.params))
+    params = config.local_part(config.gather_parts(acting.params))
     learning, acting = host_collector.collect_while_learning(
-      config.join_parts(learning),
+      config.gather_parts(learning),
       dataclasses.replace(acting, params=params),
       config.inner_loop.config.inner_updates,
       hand_over,
@@ -606,4 +614,4 @@ class HostGroup(population.Group):
 
   def _own(self, tree: types.PyTree) -> types.PyTree:
     """Returns this process's part of a tree [n, ...], in host memory."""
-    return offloading.offloaded(self.config.own_part(tree))
+    return offloading.offloaded(self.config.local_part(tree))

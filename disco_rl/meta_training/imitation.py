@@ -195,8 +195,8 @@ def _random_inputs(
   """Draws inputs like those of agents of all ages, with all scales."""
   draws = _Draws(key)
   logits = draws.scale(0.05, 6.0) * draws.normal(num_actions)
-  # The logits of the target network and the behaviour policy are similar.
-  target_logits, behaviour = (
+  # The logits of the target network and the behavior policy are similar.
+  target_logits, behavior = (
     logits + draws.scale(0.01, 0.5) * draws.normal(num_actions)
     for _ in range(2)
   )
@@ -210,8 +210,8 @@ def _random_inputs(
     target_outputs[name] = prediction + 0.1 * draws.normal(*shape)
   rollout = types.Rollout(
     observation=draws.normal(),
-    action=jax.random.categorical(draws.key(), behaviour).astype(jnp.int32),
-    logits=behaviour,
+    action=jax.random.categorical(draws.key(), behavior).astype(jnp.int32),
+    logits=behavior,
     reward=draws.happens(0.15) * draws.normal()[:-1],
     is_terminal=draws.happens(0.05),
     mask=jnp.ones((_LENGTH, _BATCH), bool),

@@ -63,7 +63,7 @@ _Replay = TypeVar('_Replay')
 
 @types.record
 class Learning:
-  """What learns of a member; estimators differentiate through nothing else.
+  """The part of a member that learns, through which estimators differentiate.
 
   Attributes:
     learner: The parameters, optimizer state and rule state of the agent.
@@ -76,7 +76,7 @@ class Learning:
 
 @types.record
 class Newborn(Learning, Generic[_Acting]):
-  """What is new of a member when its agent is reset.
+  """The part of a member that is new when its agent is reset.
 
   Attributes:
     acting: The random numbers, statistics and environments of the agent.
@@ -197,7 +197,7 @@ class InnerLoop:
       The same after the update, the update's entry of the trajectory (without
       leading axes), and scalars to log.
     """
-    batch = shared_batch.own_shard(batch)
+    batch = shared_batch.local_shard(batch)
     before = learning.learner
     after, update = self.agent.learn(rule_params, before, batch)
     meta_value, logs = learning.meta_value, update.logs
@@ -275,7 +275,7 @@ class InnerLoop:
     acting, memory, (slots,) = self.agent.add_and_sample(
       member.acting, member.replay, rollout
     )
-    batch = replay.take(memory, slots)
+    batch = replay.gather_slots(memory, slots)
     member = dataclasses.replace(member, acting=acting, replay=memory)
     member, trajectory, logs = self.learn(rule_params, member, batch)
     return member, (trajectory, logs)

@@ -187,7 +187,7 @@ class AgentProblem:
 
     The advantages are estimated before the meta-value function learns.
     """
-    validation = shared_batch.own_shard(validation)
+    validation = shared_batch.local_shard(validation)
     baseline = self.inner_loop.meta_value
     meta_value, estimates, logs = baseline.estimate_and_update(
       state.meta_value, validation, validation.logits
@@ -224,7 +224,7 @@ class AgentProblem:
     validation: types.Rollout,
   ) -> tuple[types.Params, types.Logs]:
     """Implements `InnerProblem.divergence_gradient`: KL of policies."""
-    validation = shared_batch.own_shard(validation)
+    validation = shared_batch.local_shard(validation)
     unroll = self.inner_loop.agent.network.unroll
     target_logits = unroll(target, validation)[0]['logits'][:-1]
 

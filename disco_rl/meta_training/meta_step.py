@@ -82,7 +82,7 @@ class MetaStep:
     self._is_divided = any(group.config.mesh != mesh for group in groups)
     self._key = jax.random.key(config.seed)
     _, optimizer = meta_update.meta_optimizers(config)
-    self._init_optimizer = lambda rule_params: sharding.put(
+    self._init_optimizer = lambda rule_params: sharding.to_devices(
       optimizer.init(rule_params), mesh, sharding.REPLICATED
     )
     self._apply_mean = compilation.Program(

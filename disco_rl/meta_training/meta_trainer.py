@@ -143,15 +143,17 @@ class MetaTrainer:
     if config.group_multiple == 1 and len(config.environments) == 1:
       sharding.check(config.agents, mesh, 'in all')
     self._rule, params = build.make_rule(config)
-    self._initial_params = sharding.put(params, mesh, sharding.REPLICATED)
-    given = config.agent.choices
-    config, self._groups, self._needs = planning.fitting(
-      planning.chunkings(config), self._fit
+    self._initial_params = sharding.to_devices(
+      params, mesh, sharding.REPLICATED
+    )
+    given = config.agent.chunk_sizes
+    config, self._groups, self._needs = planning.first_that_fits(
+      planning.chunk_size_candidates(config), self._fit
     )
     for group in self._groups:
       group.begin_episodes()
     self._config = config
-    self._chosen = planning.chosen(given, config.agent.choices)
+    self._chosen = planning.report_choices(given, config.agent.chunk_sizes)
     self._held_out = held_out_lib.HeldOut(
       config.held_out,
       config.agent,
@@ -309,7 +311,7 @@ class MetaTrainer:
         selection = self._evaluate(state, selection, run, held_out_writer, bar)
       while not is_last:
         state, logs, norm = self._meta_step(state)
-        run.listen()  # Until now there was nothing to save.
+        run.install_signals()  # Until now there was nothing to save.
         run.step = state.meta_step
         for message in reporting.failures(
           run.step, self._groups, state.lifetimes

@@ -21,30 +21,30 @@ from disco_rl.runtime import files
 from disco_rl.runtime import memory
 
 
-def take(tree: types.PyTree, indices: np.ndarray | int) -> types.PyTree:
+def select(tree: types.PyTree, indices: np.ndarray | int) -> types.PyTree:
   """Selects entries, [len(indices), ...] or [...]; copies for an array."""
   return jax.tree.map(lambda x: x[indices], tree)
 
 
-def put(
+def overwrite(
   tree: types.PyTree, indices: np.ndarray, entries: types.PyTree
 ) -> types.PyTree:
-  """Overwrites entries in place; the inverse of `take`.
+  """Overwrites entries in place; the inverse of `select`.
 
   The result replaces the tree, which must not be used afterwards.
   """
 
-  def put_leaf(kept: types.PyTree, new: types.PyTree) -> types.PyTree:
+  def overwrite_leaf(kept: types.PyTree, new: types.PyTree) -> types.PyTree:
     if files.is_key(kept):
       return kept.at[indices].set(new)
     kept[indices] = np.asarray(new)
     return kept
 
-  return jax.tree.map(put_leaf, tree, entries)
+  return jax.tree.map(overwrite_leaf, tree, entries)
 
 
 def offloaded(tree: types.PyTree) -> types.PyTree:
-  """Copies arrays to host memory, where `put` may overwrite them."""
+  """Copies arrays to host memory, where `overwrite` may overwrite them."""
   return jax.tree.map(lambda x: x if files.is_key(x) else np.array(x), tree)
 
 
@@ -64,7 +64,7 @@ def collect(
 
 @types.record
 class Segment:
-  """What is kept of k updates; the rest can be recomputed.
+  """The kept part of k updates; the rest can be recomputed.
 
   Attributes:
     state: The learner state before the first of them.

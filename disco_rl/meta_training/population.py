@@ -90,7 +90,7 @@ class GroupConfig:
     return np.arange(self.num_members) < self.num_agents
 
   @property
-  def own_members(self) -> range:
+  def local_members(self) -> range:
     """The members whose environments on the host this process steps."""
     rows = self.mesh.devices[:, 0]
     shard = self.num_members // len(rows)
@@ -108,27 +108,27 @@ class GroupConfig:
     sizes = range(1, min(self.chunk_size, shard) + 1)
     return max(size for size in sizes if shard % size == 0)
 
-  def alone_on(
+  def on_one_row(
     self, mesh: jax.sharding.Mesh, num_members: int
   ) -> 'GroupConfig':
-    """Returns the config for some of the members; see `Group.alone_on`."""
+    """Returns the config for some of the members; see `Group.on_one_row`."""
     return dataclasses.replace(
       self, names=self.names[:num_members], mesh=mesh, num_padding=0
     )
 
   def split(self, tree: types.PyTree) -> types.PyTree:
     """Places trees [n, ...] as programs expect them."""
-    return sharding.put(tree, self.mesh, sharding.SPLIT)
+    return sharding.to_devices(tree, self.mesh, sharding.SPLIT)
 
   def shapes(self, tree: types.PyTree) -> types.PyTree:
     """Returns shapes of trees [n, ...] placed by `split`."""
     return sharding.shapes(tree, self.mesh, sharding.SPLIT)
 
-  def own_part(self, tree: types.PyTree) -> types.PyTree:
+  def local_part(self, tree: types.PyTree) -> types.PyTree:
     """Returns the part of this process's members, [n, ...] -> [own, ...]."""
-    return distributed.own_part(tree, self.mesh, sharding.SPLIT)
+    return distributed.local_part(tree, self.mesh, sharding.SPLIT)
 
-  def join_parts(self, tree: types.PyTree) -> types.PyTree:
+  def gather_parts(self, tree: types.PyTree) -> types.PyTree:
     """Joins trees of all processes, [own, ...] -> [n, ...], like `split`."""
     if not distributed.is_distributed():
       return self.split(tree)
@@ -136,7 +136,7 @@ class GroupConfig:
 
   def gather(self, tree: types.PyTree) -> types.PyTree:
     """Joins trees [own, ...], which may be empty, in every process."""
-    return distributed.gather(tree, self.own_members, self.num_members)
+    return distributed.gather(tree, self.local_members, self.num_members)
 
   @property
   def is_in_all_processes(self) -> bool:
@@ -247,29 +247,28 @@ class Group(abc.ABC):
     """Returns the programs of `step` and `reset_expired`, by name."""
 
   @abc.abstractmethod
-  def additional_bytes(self, calls: Calls) -> dict[str, int]:
+  def other_device_bytes(self, calls: Calls) -> dict[str, int]:
     """Counts other bytes of the group on a device, by the program that runs.
 
     Programs of `named_calls` that are missing have none.
     """
 
   @abc.abstractmethod
-  def waiting_bytes(self, calls: Calls) -> int:
+  def idle_device_bytes(self, calls: Calls) -> int:
     """Counts the bytes on a device from one meta-step to the next."""
 
   @abc.abstractmethod
-  def off_device(self, calls: Calls, checkpoints: int) -> tuple[int, int]:
+  def host_and_disk_bytes(
+    self, calls: Calls, checkpoints: int
+  ) -> tuple[int, int]:
     """Counts the bytes of this process's memory, and of the run's folder."""
 
   @abc.abstractmethod
-  def schedule(self) -> dict[str, tuple[int, int, int]]:
-    """Returns `times`, `acting` and `waiting` of each program of a meta-step.
-
-    They are attributes of `planning.Load`.
-    """
+  def schedule(self) -> dict[str, planning.Schedule]:
+    """Returns when each program of a meta-step runs."""
 
   @abc.abstractmethod
-  def alone_on(self, mesh: jax.sharding.Mesh, num_members: int) -> 'Group':
+  def on_one_row(self, mesh: jax.sharding.Mesh, num_members: int) -> 'Group':
     """Returns a group on one row of devices, to be compiled, not run.
 
     The devices may be of any platform.
@@ -312,7 +311,7 @@ class Group(abc.ABC):
     """
     if self.config.is_in_all_processes:
       return distributed.fetch(tree)
-    return self.config.gather(self.config.own_part(tree))
+    return self.config.gather(self.config.local_part(tree))
 
   def begin_episodes(self) -> None:  # noqa: B027
     """Resets environments on the host, so that faults show before a run."""
@@ -391,7 +390,7 @@ def needs(
     group.named_calls(sharding.part_on(rule_params, group.config.mesh))
     for group in groups
   ]
-  waiting = [group.waiting_bytes(own) for group, own in zip(groups, calls)]
+  waiting = [group.idle_device_bytes(own) for group, own in zip(groups, calls)]
   loads: list[planning.Load] = []
   host = disk = 0
   for group, own in zip(groups, calls):
@@ -401,7 +400,7 @@ def needs(
       if other is not group and other.config.mesh == group.config.mesh
     )
     loads += _loads(group, own, rule_params, others)
-    bytes_off_device = group.off_device(own, keep_checkpoints + 1)
+    bytes_off_device = group.host_and_disk_bytes(own, keep_checkpoints + 1)
     host, disk = host + bytes_off_device[0], disk + bytes_off_device[1]
   kept, remedy = '', 'lower agents'
   if not groups[0].config.inner_loop.agent.config.replay_on_disk:
@@ -420,7 +419,7 @@ def check_replay(groups: Sequence[Group], available: float) -> None:
   """Raises MachineTooSmallError, before tracing, if replay must be on disk."""
   footprint = host_collector.replay_footprint
   host = sum(
-    len(group.config.own_members)
+    len(group.config.local_members)
     * footprint(group.config.inner_loop.agent).memory
     for group in groups
     if group.is_on_host
@@ -455,9 +454,9 @@ def _loads(
       return calls
     rule = sharding.shapes(rule_params, mesh, sharding.REPLICATED)
     members = config.num_members // config.mesh.shape[sharding.AGENTS]
-    return group.alone_on(mesh, members).named_calls(rule)
+    return group.on_one_row(mesh, members).named_calls(rule)
 
-  additional, schedule = group.additional_bytes(calls), group.schedule()
+  other_bytes, schedule = group.other_device_bytes(calls), group.schedule()
   for name, call in calls.items():
     yield planning.Load(
       name,
@@ -465,6 +464,6 @@ def _loads(
       lambda name=name: alone()[name],  # type: ignore[misc]
       f'{config.chunk} at a time of the agents like that on {config.names[0]}',
       [text for text, helps in remedies.items() if helps],
-      others + additional.get(name, 0),
-      *schedule.get(name, ()),
+      others + other_bytes.get(name, 0),
+      schedule.get(name, planning.Schedule()),
     )

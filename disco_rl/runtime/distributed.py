@@ -297,7 +297,7 @@ def _sum_of_parts(
   )
 
 
-def own_part(
+def local_part(
   tree: types.PyTree, mesh: jax.sharding.Mesh, spec: PartitionSpec
 ) -> types.PyTree:
   """Returns the part of global arrays on this process's devices.
@@ -320,5 +320,5 @@ def _none_of(x: types.PyTree) -> types.PyTree:
 def from_parts(
   tree: types.PyTree, mesh: jax.sharding.Mesh, spec: PartitionSpec
 ) -> types.PyTree:
-  """Makes global arrays from each process's part; the inverse of `own_part`."""
+  """Makes global arrays from each process's part; inverse of `local_part`."""
   return multihost_utils.host_local_array_to_global_array(tree, mesh, spec)

@@ -1,4 +1,4 @@
-"""What the file system of a folder can do, found out before it is needed.
+"""Abilities of the file system of a folder, found out before they are needed.
 
 Network drives, encrypted folders and mounted object stores lack some of what
 disks do. Runs can do without some of that.
@@ -24,7 +24,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclasses.dataclass(frozen=True)
 class Abilities:
-  """What runs use if a file system has it.
+  """Abilities of a file system that runs use.
 
   Attributes:
     flushes: Whether files and folders can be flushed to the disk.

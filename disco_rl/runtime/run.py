@@ -154,7 +154,7 @@ class Run:
     self._start = self._last_save = clock()
     self._compiled_before = compilation.seconds()
     self._wait = options.seconds
-    self._requests = signals.Requests()
+    self._requests = signals.StopSignals()
     self._checkpoints = checkpoints
     self._checkpointer: checkpointing.Checkpointer  # Opened by `saving`.
 
@@ -222,19 +222,19 @@ class Run:
       part and f'{part}/',
     )
 
-  def listen(self) -> None:
+  def install_signals(self) -> None:
     """Begins to record signals; call it once there is a state to save.
 
     Until then a signal ends the program.
     """
-    self._requests.listen()
+    self._requests.install()
 
   def should_stop(self) -> bool:
     """Returns whether a signal asks the run to end after a checkpoint.
 
     Also begins to record signals. All processes get the same answer.
     """
-    self.listen()
+    self.install_signals()
     signal = distributed.largest(self._requests.received or 0)
     if signal:
       self._requests.received = signal

@@ -145,7 +145,7 @@ def _nearest(size: int, shards: int) -> str:
   return ' or '.join(str(n) for n in (below, below + shards) if n)
 
 
-def put(
+def to_devices(
   tree: types.PyTree, mesh: jax.sharding.Mesh, spec: PartitionSpec
 ) -> types.PyTree:
   """Places arrays on the devices as programs expect them.

@@ -35,7 +35,7 @@ class Interrupted(SystemExit):
     super().__init__(128 + signal_number)
 
 
-class Requests:
+class StopSignals:
   """Records the first signal that asks to end after the current step.
 
   Use it as a context manager around everything that saves. In programs of this
@@ -49,7 +49,7 @@ class Requests:
   """
 
   def __init__(self, ends_program: bool = True):
-    """Records nothing until `listen` is called.
+    """Records nothing until `install` is called.
 
     Args:
       ends_program: False in the user's own programs, such as notebooks: only
@@ -62,7 +62,7 @@ class Requests:
     self._former: dict[int, _Handler] = {}
     self._watcher: threading.Thread | None = None
 
-  def listen(self) -> None:
+  def install(self) -> None:
     """Begins to record signals; later calls have no effect.
 
     Until there is something to save, signals should end the program.
@@ -86,14 +86,14 @@ class Requests:
     return self
 
   def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-    self._stop_listening()
+    self._uninstall()
     # It may have arrived while the last checkpoint was written.
     if kind is None and self.received is not None:
       if self._ends_program:
         raise Interrupted(self.received)
       signal.raise_signal(self.received)
 
-  def _stop_listening(self) -> None:
+  def _uninstall(self) -> None:
     if self._watcher is not None:
       signal.set_wakeup_fd(self._former_fd)
     for number, handler in self._former.items():

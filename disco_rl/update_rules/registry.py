@@ -160,7 +160,7 @@ def load_with_card(
 
   Args:
     name_or_path: One of `names`, the path of an npz file of weights, or an
-      address on the Hugging Face Hub. `sources.find` finds the file.
+      address on the Hugging Face Hub. `sources.locate` finds the file.
     **settings: Fields of the rule's class, which replace the values on its card
       and in the file. Names that are not fields are ignored, so that one set of
       settings can serve several rules.
@@ -183,9 +183,9 @@ def load_with_card(
       f'{", ".join(names())}, the path of an npz file of weights, or '
       'hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
     )
-  path = sources.find(name)
+  path = sources.locate(name)
   params, network, of_file = weights.load_with_config(path)
-  known = sources.find_card(name, path)
+  known = sources.locate_card(name, path)
   if known and known.sha256 not in (None, cards.sha256_of(path)):
     _say(
       f'warning: {cards.path_of(path)} is the card of a file with the SHA-256 '

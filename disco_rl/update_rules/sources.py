@@ -97,7 +97,7 @@ def card(name: str) -> cards.Card:
   return cards.read(cards.path_of(SHIPPED / f'{name}.npz'))
 
 
-def find_card(text: str, found: str) -> cards.Card | None:
+def locate_card(text: str, found: str) -> cards.Card | None:
   """Returns the card of a rule, or None if it has none.
 
   Args:
@@ -113,7 +113,7 @@ def find_card(text: str, found: str) -> cards.Card | None:
   return cards.read(path) if path.exists() else None
 
 
-def find(text: str) -> str:
+def locate(text: str) -> str:
   """Finds the file of a rule.
 
   A published rule is read from the directory in DISCO_RL_WEIGHTS_DIR. If this

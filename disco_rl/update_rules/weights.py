@@ -49,13 +49,13 @@ def load(name_or_path: files.PathLike) -> types.Params:
 
   Args:
     name_or_path: The name of a published or shipped rule ('disco103'), a path,
-      or an address on the Hugging Face Hub. `sources.find` finds the file.
+      or an address on the Hugging Face Hub. `sources.locate` finds the file.
 
   Returns:
     Module name -> parameter name -> array.
 
   Raises:
-    OSError, ValueError, ImportError: `sources.find` failed, or the file cannot
+    OSError, ValueError, ImportError: `sources.locate` failed, or the file can
       be opened.
     WeightsError: The file is damaged, or contains something else.
   """
@@ -69,7 +69,7 @@ def load_with_config(
   path = os.fspath(name_or_path)
   if '\0' in path:
     raise ValueError(f'{path!r} contains a null character, which no path may.')
-  path = sources.find(path)
+  path = sources.locate(path)
 
   def check(
     headers: Mapping[str, npz.Header], note: Mapping[str, object]

@@ -317,7 +317,7 @@ def test_host_rewards_and_observations_follow_actions(
     np.testing.assert_array_equal(steps[1:], np.where(real, steps[:-1] + 1, 0))
     np.testing.assert_array_equal(is_last, real & (after == 0))
     np.testing.assert_array_equal(rollout.is_terminal, is_last | ~real)
-    # What follows the end of an episode must not be learnt from.
+    # What follows the end of an episode must not be learned from.
     np.testing.assert_array_equal(~real[1:], is_last[:-1])
     assert not real.all()
 

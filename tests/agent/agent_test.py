@@ -57,7 +57,7 @@ def test_a_fraction_of_each_batch_is_the_newest() -> None:
     acting, memory, (slots,) = jax.device_get(
       add_and_sample(acting, memory, newest)
     )
-    batch = jax.device_get(replay.take(memory, slots))
+    batch = jax.device_get(replay.gather_slots(memory, slots))
     chosen = batch.action[0]
     assert len(chosen) == SMALL.batch_size
     np.testing.assert_array_equal(chosen[:4], numbers[:4])
@@ -139,7 +139,7 @@ def test_several_updates_follow_each_rollout() -> None:
     acting, rollout = agent.act(environment, learned.params, state.acting)
     acting, memory, slots = agent.add_and_sample(acting, state.replay, rollout)
     for own in slots:
-      learned, _ = agent.learn({}, learned, replay.take(memory, own))
+      learned, _ = agent.learn({}, learned, replay.gather_slots(memory, own))
     return agent_lib.AgentState(learned, acting, memory)
 
   @jax.jit

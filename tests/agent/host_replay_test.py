@@ -38,7 +38,7 @@ DRAW = jax.jit(
     key, added, CAPACITY, BATCH, (0,), ENVIRONMENTS
   )[0]
 )
-TAKE = jax.jit(replay.take)
+TAKE = jax.jit(replay.gather_slots)
 
 both_kinds = pytest.mark.parametrize('is_mapped', [False, True])
 

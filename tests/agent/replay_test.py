@@ -23,7 +23,7 @@ def sample(
   """A batch without a share of the newest."""
   capacity = state.rollouts.reward.shape[1]
   (slots,) = replay.sample_slots(key, state.added, capacity, size, (0,), 2)
-  return replay.take(state, slots)
+  return replay.gather_slots(state, slots)
 
 
 def rollout(*names: int) -> types.Rollout:

@@ -82,7 +82,7 @@ def scene() -> scenes.Scene:
 
 
 @functools.cache
-def learnt() -> learner.LearnerState:
+def learned() -> learner.LearnerState:
   """An agent that is not new: its target network and meta-RNN differ."""
   init = jax.jit(AGENT.init_learner)
   # Among seeds whose ReLUs have no kinks near the boards.
@@ -99,11 +99,11 @@ def recorded() -> scenes.Scene:
   rollout = recording.play(
     AGENT.network,
     catch.Catch(rows=4, columns=3),
-    learnt().params,
+    learned().params,
     jax.random.key(1),
     length=9,
   )
-  return scenes.from_agent(AGENT.network, learnt(), rollout)
+  return scenes.from_agent(AGENT.network, learned(), rollout)
 
 
 @functools.cache
@@ -130,7 +130,7 @@ def test_a_recording_holds_the_inputs_of_the_rule_in_the_learner() -> None:
   jax.tree.map(
     lambda own, true: np.testing.assert_allclose(own, true, atol=1e-4),
     scenes.targets(RULE, rule_params(), recorded()),
-    of_learner(learnt().rule_state, learnt().params),
+    of_learner(learned().rule_state, learned().params),
   )
 
 
@@ -139,7 +139,7 @@ def test_a_recording_on_the_host_is_what_the_environments_did() -> None:
   rollout = recording.play(
     AGENT.network,
     on_host.OnHost(task, 2, seed=3),
-    learnt().params,
+    learned().params,
     jax.random.key(5),
     length=9,
   )
@@ -155,7 +155,7 @@ def test_a_recording_on_the_host_is_what_the_environments_did() -> None:
   np.testing.assert_array_equal(rollout.observation[9], observation)
   assert np.any(rollout.reward) and np.any(rollout.is_terminal)
   np.testing.assert_allclose(
-    rollout.logits, AGENT.network.policy(learnt().params, rollout), atol=1e-5
+    rollout.logits, AGENT.network.policy(learned().params, rollout), atol=1e-5
   )
 
 
@@ -382,7 +382,7 @@ def test_means_by_distance() -> None:
     scene().rollout, mask=jnp.ones((6, 1), bool).at[3].set(False)
   )
   means = horizon.by_distance(moved, rollout)[:, 0]
-  # Episodes have observations 0..2, 3 and, as the step at 3 is an artefact of
+  # Episodes have observations 0..2, 3 and, as the step at 3 is an artifact of
   # resetting, 4..6: transitions 0, 1, 2, 4, 5.
   pairs = ([0, 11, 22, 44, 55], [10, 21, 54, 65], [20, 64])
   for k, values in enumerate(pairs):
@@ -459,7 +459,7 @@ def test_targets_move_by_what_the_rule_relies_on() -> None:
 
 def test_gradient_norms_are_finite_differences() -> None:
   rollout = recorded().rollout
-  params = learnt().params
+  params = learned().params
   norms = sensitivity.gradient_norms(RULE, AGENT.network, params, rollout)
   assert set(norms) == set(sensitivity.PREDICTIONS)
   t, b, step = 4, 1, 0.1
@@ -499,7 +499,7 @@ def test_gradient_norms_take_boards_as_numbers(dtype: Any) -> None:
   rollout = recorded().rollout
   board = rollout.observation.astype(dtype)
   expected, found = (
-    sensitivity.gradient_norms(RULE, AGENT.network, learnt().params, x)
+    sensitivity.gradient_norms(RULE, AGENT.network, learned().params, x)
     for x in (rollout, dataclasses.replace(rollout, observation=board))
   )
   jax.tree.map(np.testing.assert_array_equal, found, expected)
@@ -518,7 +518,7 @@ def test_inputs_without_a_gradient_are_rejected() -> None:
       sensitivity.gradient_norms(
         RULE,
         AGENT.network,
-        learnt().params,
+        learned().params,
         dataclasses.replace(rollout, **change),
       )
 

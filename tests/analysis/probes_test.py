@@ -135,7 +135,7 @@ def test_questions_about_the_future() -> None:
     assert answer('large reward') == (abs(rewards[t + k, 0]) == 1)
 
 
-def test_artefacts_of_resets_are_not_asked_about() -> None:
+def test_artifacts_of_resets_are_not_asked_about() -> None:
   scene = random_scene()
   mask = scene.rollout.mask.at[2].set(False)
   rollout = dataclasses.replace(scene.rollout, mask=mask)
@@ -167,7 +167,7 @@ def test_inputs_of_probes() -> None:
     found['z'][2, 0], jax.nn.softmax(scene.outputs['z'][2, 0, 2]), rtol=1e-6
   )
   rows = lambda x: sorted(map(tuple, np.asarray(x)[:, 0].tolist()))
-  # It sees, though it has not learnt.
+  # It sees, though it has not learned.
   assert np.ptp(found['initial y'][:, 0, 0]) > 0
   assert rows(found['shuffled policy']) == rows(found['policy'])
   assert np.any(found['shuffled policy'] != found['policy'])

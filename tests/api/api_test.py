@@ -724,7 +724,7 @@ def change(method: str, i: int, function: Callable[[Any], Any]) -> Any:
   return make_rule(**{method: changed})
 
 
-def test_a_rule_object_is_learnt_from() -> None:
+def test_a_rule_object_is_learned_from() -> None:
   rule = make_rule()
   assert disco_rl.load_rule(rule) == rules.LoadedRule(rule, {})
   trainer = disco_rl.Trainer('catch/4x3', rule, **small.AGENT)

@@ -91,9 +91,9 @@ def contents(path: pathlib.Path) -> dict[str, np.ndarray]:
   ('fault', 'error', 'complete'),
   [
     (fail, adapters.HostEnvironmentError, 2),
-    # A reward that would spoil replay and all that is learnt from it.
+    # A reward that would spoil replay and all that is learned from it.
     (lambda: np.nan, adapters.HostEnvironmentError, 2),
-    # The rollout is finished, and learnt from.
+    # The rollout is finished, and learned from.
     (lambda: signal.raise_signal(signal.SIGINT), KeyboardInterrupt, 3),
   ],
 )

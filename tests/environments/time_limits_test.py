@@ -172,7 +172,7 @@ def _improve() -> Any:
   return jax.jit(improve)
 
 
-def learnt_value(timestep: types.TimeStep) -> float:
+def learned_value(timestep: types.TimeStep) -> float:
   """The value that predicts its own returns, where all states look alike."""
   rollout = types.Rollout(
     observation=(),
@@ -192,7 +192,7 @@ def learnt_value(timestep: types.TimeStep) -> float:
 def test_values_do_not_know_the_limit(kind: str) -> None:
   timestep = play(KINDS[kind]())
   assert timestep.is_last.sum() == B * 3
-  assert learnt_value(timestep) == pytest.approx(1 / (1 - DISCOUNT), rel=0.01)
+  assert learned_value(timestep) == pytest.approx(1 / (1 - DISCOUNT), rel=0.01)
 
 
 def test_values_know_a_death() -> None:
@@ -200,4 +200,4 @@ def test_values_know_a_death() -> None:
   environment = gymnasium_adapter.SingleEnvironments(
     [limited(LIMIT) for _ in range(B)], 0, 'Mortal'
   )
-  assert learnt_value(play(environment)) < 0.7 / (1 - DISCOUNT)
+  assert learned_value(play(environment)) < 0.7 / (1 - DISCOUNT)

@@ -84,11 +84,11 @@ def make_run(folder: pathlib.Path, kind: str = 'works') -> runs_lib.Run:
 
 
 def run_all(
-  runs: Sequence[runs_lib.Run], at_once: int, worker: Sequence[str]
+  runs: Sequence[runs_lib.Run], max_processes: int, worker: Sequence[str]
 ) -> dict[pathlib.Path, str]:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(scheduler, 'WORKER', worker)
-    return scheduler.run_all(runs, at_once)
+    return scheduler.run_all(runs, max_processes)
 
 
 def await_file(path: pathlib.Path) -> None:

@@ -192,7 +192,7 @@ def test_paths_of_a_command_refer_to_the_folder_of_its_start(
   config = runner.config_of({'environment': 'catch', 'rule': './rule.npz'})
   assert config.rule == './rule.npz'
   path = f'{tmp_path}/rule.npz'
-  assert sources.find('rule.npz') == path
+  assert sources.locate('rule.npz') == path
   assert sources.files_among(['rule.npz']) == {'rule.npz': path}
   files.check_writable('agent.npz')
   npz.write('agent.npz', {}, {})

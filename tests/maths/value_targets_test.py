@@ -367,7 +367,7 @@ def test_moments_are_of_real_steps_and_decay_with_the_age_of_batches() -> None:
   masks[2] = False
   state = moments.init()
   for batch, mask in zip(batches, masks):
-    # Artefacts: minus the value of the last observation.
+    # Artifacts: minus the value of the last observation.
     seen = np.where(mask, batch, -300.0).astype(np.float32)
     state = moments.update(state, seen, mask, 0.8)
   real = [batches[i][masks[i]] for i in (0, 1, 3, 4)]

@@ -41,7 +41,7 @@ def test_a_meta_step_moves_every_parameter() -> None:
   )
   mesh = sharding.make_mesh()
   step = meta_step.MetaStep(config, build.make_groups(config, rule), mesh)
-  before = step.init(sharding.put(initial, mesh, sharding.REPLICATED))
+  before = step.init(sharding.to_devices(initial, mesh, sharding.REPLICATED))
   after, (logs,), norm = step(before)
   assert all(np.isfinite(x).all() for k, x in logs.items() if k != 'return')
   assert not [k for k in logs if re.search('_[yz]_|q_|aux_pi', k)]

@@ -50,9 +50,9 @@ class Step:
     updates: [devices, ...].
     members: [n, ...].
     logs: [n].
-    device_bytes: most that the device held while it learnt.
+    device_bytes: most that the device held while it learned.
     acted: parameters of each rollout of the last micro-batch.
-    learnt: those before each of its updates.
+    learned: those before each of its updates.
   """
 
   group: host_group.HostGroup
@@ -61,7 +61,7 @@ class Step:
   logs: types.Logs
   device_bytes: int
   acted: list[types.Params]
-  learnt: list[types.Params]
+  learned: list[types.Params]
 
 
 RULE_PARAMS = {'module': {'w': jnp.zeros((2,))}}
@@ -92,7 +92,7 @@ def take_steps(
   group = make_group(num_members, chunk_size, num_padding, **changes)
   held: list[int] = []
   acted: list[types.Params] = []
-  learnt: list[types.Params] = []
+  learned: list[types.Params] = []
   collector = group._micro_batches[-1].collector
   act = collector.act
 
@@ -106,7 +106,7 @@ def take_steps(
     def add(self, update: inner_loop_lib.Trajectory) -> None:
       super().add(update)
       held.append(sum(x.nbytes for x in jax.live_arrays()))
-      learnt.append(jax.tree.map(np.array, update.states.params))
+      learned.append(jax.tree.map(np.array, update.states.params))
 
   start = sum(x.nbytes for x in jax.live_arrays())
   keys = jax.random.split(jax.random.key(0), 4)[:num_members]
@@ -118,7 +118,7 @@ def take_steps(
   assert len(held) == 2 * 4 * num_members // chunk_size
   collector.act = act  # type: ignore[method-assign]
   device_bytes = max(held) - start
-  return Step(group, updates, members, logs, device_bytes, acted, learnt)
+  return Step(group, updates, members, logs, device_bytes, acted, learned)
 
 
 # Shared by tests, which only read.
@@ -222,9 +222,9 @@ def test_rollouts_act_with_the_parameters_of_their_time() -> None:
   """Those of one update before, but the last ones in validation."""
   step = steps_of(2, 2)
   # Two meta-steps of four rollouts to learn from, and one of validation.
-  assert (len(step.acted), len(step.learnt)) == (2 * 5, 2 * 4)
+  assert (len(step.acted), len(step.learned)) == (2 * 5, 2 * 4)
   # The parameters after 0, 1, ..., 8 updates.
-  after = [*step.learnt, step.members.learner.params]
+  after = [*step.learned, step.members.learner.params]
   for rollout, updates in enumerate([0, 0, 1, 2, 4, 3, 4, 5, 6, 8]):
     jax.tree.map(
       np.testing.assert_array_equal, step.acted[rollout], after[updates]
@@ -256,7 +256,7 @@ def test_gradients_that_no_one_reads_take_no_memory() -> None:
     np.testing.assert_array_equal, with_them.updates, without.updates
   )
   estimates = [
-    step.group.additional_bytes(step.group.named_calls(RULE_PARAMS))[
+    step.group.other_device_bytes(step.group.named_calls(RULE_PARAMS))[
       'outer_loss'
     ]
     for step in (with_them, without)
@@ -269,10 +269,10 @@ def test_the_estimate_of_what_waits_on_the_device() -> None:
   step = take_steps(2, 1)
   calls = step.group.named_calls(RULE_PARAMS)
   _, (_, members, validation) = calls['outer_loss']
-  updates = step.group.additional_bytes(calls)['outer_loss']
+  updates = step.group.other_device_bytes(calls)['outer_loss']
   estimate = updates + memory.device_bytes(members)
   assert estimate == pytest.approx(step.device_bytes, rel=0.2)
-  sweep = step.group.additional_bytes(calls)['backward']
+  sweep = step.group.other_device_bytes(calls)['backward']
   assert sweep == pytest.approx(
     estimate * 3 / 4 + memory.device_bytes(validation), rel=0.1
   )
@@ -315,14 +315,16 @@ def test_programs_share_a_device_with_what_waits_of_other_groups(
 ) -> None:
   groups = [make_group(2, 1), make_group(4, 1, offload=True)]
   waiting = lambda group, _: 10 * group.config.num_members
-  monkeypatch.setattr(host_group.HostGroup, 'waiting_bytes', waiting)
+  monkeypatch.setattr(host_group.HostGroup, 'idle_device_bytes', waiting)
   loads = population.needs(groups, RULE_PARAMS).loads
   each = len(loads) // 2
   for group, own, of_others in (
     (groups[0], loads[:each], 40),
     (groups[1], loads[each:], 20),
   ):
-    additional = group.additional_bytes({load.name: load.call for load in own})
+    additional = group.other_device_bytes(
+      {load.name: load.call for load in own}
+    )
     for load in own:
       assert load.additional == additional.get(load.name, 0) + of_others
       is_offloaded = group.config.inner_loop.config.offload

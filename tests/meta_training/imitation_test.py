@@ -257,20 +257,20 @@ def test_inputs_are_of_all_scales_and_fit_together() -> None:
     logits = np.asarray(outputs['logits'])
     num_actions = logits.shape[-1]
     assert within(deviation(logits), 0.05, 6.0)
-    behaviour, target = rollout.logits, inputs.target_outputs['logits']
-    for other in (behaviour, target):
+    behavior, target = rollout.logits, inputs.target_outputs['logits']
+    for other in (behavior, target):
       assert within(deviation(other - logits), 0.01, 0.5)
-    assert not np.array_equal(behaviour, target)
+    assert not np.array_equal(behavior, target)
     shapes = {'y': (21, 24, 10), 'z': (21, 24, num_actions, 10)}
     for name, shape in shapes.items():
       assert outputs[name].shape == shape
       assert within(deviation(outputs[name]), 0.1, 3.0)
       apart = inputs.target_outputs[name] - outputs[name]
       assert np.std(apart) == pytest.approx(0.1, rel=0.1)
-    # Actions are those of the behaviour policy.
+    # Actions are those of the behavior policy.
     np.testing.assert_allclose(
       np.eye(num_actions)[rollout.action].mean(axis=(0, 1)),
-      softmax(np.asarray(behaviour)).mean(axis=(0, 1)),
+      softmax(np.asarray(behavior)).mean(axis=(0, 1)),
       atol=0.08,
     )
     assert np.mean(rollout.is_terminal) == pytest.approx(0.05, abs=0.025)

@@ -89,7 +89,7 @@ def test_environments_of_this_process_have_seeds_of_their_own(
   monkeypatch.setattr(build.adapters, 'seed_after', after)
   config: Any = mock.Mock(seed=100, preprocessing='P')
   config.agent.num_environments = 4
-  group: Any = mock.Mock(own_members=range(1, 3), names=['a', 'b', 'c', 'd'])
+  group: Any = mock.Mock(local_members=range(1, 3), names=['a', 'b', 'c', 'd'])
   found = build._make_environments(config, group, [5, 7, 9, 11], meta_step)
   assert found == [('b', 4, seeds[0]), ('c', 4, seeds[1])]
   assert {call.args[3] for call in made.call_args_list} == {'P'}
@@ -127,12 +127,12 @@ def test_members_of_processes() -> None:
     mesh=mesh(devices),
     num_padding=1,
   )
-  assert config.own_members == range(2, 6)
+  assert config.local_members == range(2, 6)
   assert config.counts.tolist() == 5 * [True] + [False]
   # The largest divisor of two that is allowed.
   assert config.chunk == 2
   other = mesh(devices[:1])
-  alone = config.alone_on(other, 2)
-  assert alone.own_members == range(0)
+  alone = config.on_one_row(other, 2)
+  assert alone.local_members == range(0)
   assert (alone.names, alone.num_padding) == (('a', 'b'), 0)
   assert alone.mesh is other

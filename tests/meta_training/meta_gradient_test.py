@@ -180,7 +180,7 @@ def small_inner_loop(
 
 
 def random_rollout(rng: np.random.Generator) -> types.Rollout:
-  """With ends of episodes, and steps that must not be learnt from."""
+  """With ends of episodes, and steps that must not be learned from."""
   is_terminal, mask = np.zeros((T, B), bool), np.ones((T, B), bool)
   is_terminal[rng.integers(T - 1), 0] = True
   mask[rng.integers(T), 1] = False

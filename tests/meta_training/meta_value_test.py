@@ -122,7 +122,7 @@ def _learn(
   return META_VALUE.values(state.params, states[None])[0]
 
 
-def learnt_values(rollouts: types.Rollout, go_on: float) -> np.ndarray:
+def learned_values(rollouts: types.Rollout, go_on: float) -> np.ndarray:
   """Of the states, for the policy that takes action 0 with go_on."""
   return np.asarray(_learn(initial_state(), rollouts, logits_of(go_on)))
 
@@ -138,13 +138,13 @@ def test_values_are_those_of_the_target_policy() -> None:
   policy between the two; of a target that is certain they are its own.
   """
   data = rollouts(0.5)
-  assert error(learnt_values(data, 1.0), true_values(1.0)) < TOLERANCE
+  assert error(learned_values(data, 1.0), true_values(1.0)) < TOLERANCE
   # Not those of the policy that acted; these come out on-policy.
   assert error(true_values(0.5), true_values(1.0)) > 5.0 * TOLERANCE
-  assert error(learnt_values(data, 0.5), true_values(0.5)) < TOLERANCE
-  # min(pi, mu), normalised: theorem 1 of Espeholt et al. (2018).
+  assert error(learned_values(data, 0.5), true_values(0.5)) < TOLERANCE
+  # min(pi, mu), normalized: theorem 1 of Espeholt et al. (2018).
   between = 0.5 / (0.5 + 0.1)
-  assert error(learnt_values(data, 0.9), true_values(between)) < TOLERANCE
+  assert error(learned_values(data, 0.9), true_values(between)) < TOLERANCE
 
 
 def test_masked_steps_are_ignored() -> None:
@@ -152,15 +152,15 @@ def test_masked_steps_are_ignored() -> None:
   data = rollouts(go_on, dummies=True)
   assert 0.2 < np.mean(~data.mask) < 0.5
   # The dummies are seen under an observation of their own. Show them as state
-  # 2, so that they spoil its value if they are learnt from.
+  # 2, so that they spoil its value if they are learned from.
   observation = data.observation.copy()
   observation[..., NUM_STATES - 1] += observation[..., NUM_STATES]
   observation[..., NUM_STATES] = 0.0
   data = dataclasses.replace(data, observation=observation)
-  values = learnt_values(data, go_on)
+  values = learned_values(data, go_on)
   assert error(values, true_values(go_on)) < TOLERANCE
   everything = dataclasses.replace(data, mask=np.ones_like(data.mask))
-  values = learnt_values(everything, go_on)
+  values = learned_values(everything, go_on)
   assert error(values, true_values(go_on)) > 5.0 * TOLERANCE
 
 
@@ -196,7 +196,7 @@ def test_an_update() -> None:
     estimates,
     expected,
   )
-  # The loss is 0.5 times the square of the normalised TD errors.
+  # The loss is 0.5 times the square of the normalized TD errors.
   assert logs['meta_value_loss'] == pytest.approx(
     0.5 * float(np.mean(np.square(expected.normalized_td))), rel=1e-3
   )

@@ -27,10 +27,10 @@ def assert_same(actual: dict[str, Any], expected: dict[str, Any]) -> None:
 
 def test_some_entries_are_overwritten() -> None:
   tree = offloading.offloaded(numbered([0, 1, 2, 3]))
-  taken = offloading.take(tree, np.array([3, 1]))
+  taken = offloading.select(tree, np.array([3, 1]))
   assert_same(taken, numbered([3, 1]))
   on_device = jax.device_put(numbered([7, 8]))
-  tree = offloading.put(tree, np.array([3, 1]), on_device)
+  tree = offloading.overwrite(tree, np.array([3, 1]), on_device)
   assert_same(tree, numbered([0, 8, 2, 7]))
   # What was taken is a copy.
   assert_same(taken, numbered([3, 1]))
@@ -46,7 +46,7 @@ def test_parts_join_in_the_order_of_their_indices() -> None:
 def test_what_is_offloaded_can_be_overwritten() -> None:
   original = {'x': jnp.zeros(2)}
   copies = offloading.offloaded(original)
-  offloading.put(copies, np.array([0]), {'x': np.ones(1)})
+  offloading.overwrite(copies, np.array([0]), {'x': np.ones(1)})
   np.testing.assert_array_equal(copies['x'], [1, 0])
   np.testing.assert_array_equal(original['x'], [0, 0])
 

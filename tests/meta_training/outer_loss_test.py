@@ -1,4 +1,4 @@
-"""The outer loss and its regularisers against NumPy in float64.
+"""The outer loss and its regularizers against NumPy in float64.
 
 The references go through the transitions one by one and share no code with
 disco_rl/meta_training/outer_loss.py; gradients are compared with their finite
@@ -242,7 +242,7 @@ def test_loss_logs_and_gradients(function: str) -> None:
 
 
 def test_real_transitions_alone_matter() -> None:
-  """Neither what is masked nor step T, whose action is never learnt from."""
+  """Neither what is masked nor step T, whose action is never learned from."""
   spoilt = {}
   for name, x in TAKEN.items():
     spoilt[name] = x.copy()

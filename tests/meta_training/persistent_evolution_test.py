@@ -126,7 +126,8 @@ def test_agents_live_on_and_perturbations_add_up(discovery: Discovery) -> None:
     sums = sums + np.stack(noises[::2])
     slopes.append(np.subtract(returns[::2], returns[1::2]) / (2 * STD * PAIRS))
     updates, members, logs = group.step(
-      sharding.put(rule_params, group.config.mesh, sharding.REPLICATED), members
+      sharding.to_devices(rule_params, group.config.mesh, sharding.REPLICATED),
+      members,
     )
     np.testing.assert_allclose(
       flat(updates), -slopes[-1] @ sums, rtol=1e-4, atol=1e-5

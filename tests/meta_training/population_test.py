@@ -476,7 +476,7 @@ def test_one_of_the_members_on_the_host_is_reset(pair: Pair) -> None:
   members = pair.host.init(keys(0, 2), pair.rule_params)
   _, members, _ = pair.host.step(pair.rule_params, members)
   resets = [environment.resets for environment in pair.environments]
-  before = offloading.take(members, np.arange(2))
+  before = offloading.select(members, np.arange(2))
   after = pair.host.reset_expired(keys(5, 2), members, np.array([True, False]))
   fresh = pair.host.init(keys(5, 2), pair.rule_params)
   assert_reset(*map(as_on_device, (before, after, fresh)), 0)
@@ -498,8 +498,8 @@ def test_resumed_members_on_the_host_start_an_episode(pair: Pair) -> None:
     assert changed(members, resumed, i) == {'.acting.episodes.running'}
   assert (resumed.acting.episodes.running == 0).all()
   # They can be overwritten in place, as each micro-batch does.
-  offloading.put(
-    resumed, np.array([0]), offloading.take(resumed, np.array([1]))
+  offloading.overwrite(
+    resumed, np.array([0]), offloading.select(resumed, np.array([1]))
   )
 
 

@@ -197,7 +197,7 @@ def test_discovery(recorder: Recorder, tmp_path: pathlib.Path) -> None:
   steps = 3 * ROLLOUTS * UNROLL_LENGTH * ENVIRONMENTS
   resets = (1 + 3) * ENVIRONMENTS
   assert recorder.count('bits') == 2 * (2 * steps + resets)
-  # One for each matrix of four agents initialised four times, and the rule.
+  # One for each matrix of four agents initialized four times, and the rule.
   assert recorder.count('truncated_normal') > 4 * (1 + 3)
 
 

@@ -363,7 +363,9 @@ def test_a_meta_step_is_that_of_the_reference(
   rule, rule_params = build.make_rule(config)
   groups = build.make_groups(config, rule, mesh)
   stepper = meta_step.MetaStep(config, groups, mesh)
-  state = stepper.init(sharding.put(rule_params, mesh, sharding.REPLICATED))
+  state = stepper.init(
+    sharding.to_devices(rule_params, mesh, sharding.REPLICATED)
+  )
   # Adam is warm, and replay has overwritten its oldest trajectories.
   for _ in range(5):
     state, _, _ = stepper(state)

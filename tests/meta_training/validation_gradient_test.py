@@ -114,7 +114,7 @@ def unroll(
 
 
 def not_called(*_: Any) -> Any:
-  raise AssertionError('Nothing here initialises agents or acts.')
+  raise AssertionError('Nothing here initializes agents or acts.')
 
 
 def make_inner_loop(on_inner_batches: bool = False) -> inner_loop_lib.InnerLoop:
@@ -162,7 +162,7 @@ def random_table(rng: np.random.Generator, rule: bool) -> Table:
 
 
 def random_rollout(rng: np.random.Generator) -> Table:
-  """With ends of episodes, and steps that must not be learnt from."""
+  """With ends of episodes, and steps that must not be learned from."""
   is_terminal, mask = np.zeros((T, B), bool), np.ones((T, B), bool)
   is_terminal[rng.integers(T - 1), 0] = True
   mask[rng.integers(1, T - 1), 1] = False
@@ -189,7 +189,7 @@ def as_rollout(arrays: Arrays) -> types.Rollout:
 
 
 def real(arrays: Arrays) -> list[tuple[int, int]]:
-  """Transitions that are learnt from."""
+  """Transitions that are learned from."""
   return [(t, b) for t in range(T) for b in range(B) if arrays['mask'][t, b]]
 
 
@@ -231,7 +231,7 @@ def outer_loss_of(
   validation: Arrays,
   advantage: np.ndarray,
 ) -> float:
-  """Of the rule: N updates, their regularisers, and the validation loss."""
+  """Of the rule: N updates, their regularizers, and the validation loss."""
   total = 0.0
   for batch in batches:
     table = descend(table, inner_gradient(rule, table, batch))
@@ -342,7 +342,7 @@ class ValueUpdate:
 def update_value(
   before: meta_value.MetaValueState, rollout: Arrays, logits: np.ndarray
 ) -> ValueUpdate:
-  """Clipped Adam on 0.5 (v - target)^2, v + normalised TD the target."""
+  """Clipped Adam on 0.5 (v - target)^2, v + normalized TD the target."""
   params = flatten(before.params)
   v = predict(params, rollout['state'])
   value = in_units_of_the_return(v)
@@ -546,7 +546,7 @@ def test_gradient_of_the_divergence_from_a_target() -> None:
 def test_values_of_inner_batches_are_those_of_the_policy_before(
   on_inner_batches: bool,
 ) -> None:
-  """Others acted; ratios are with the policy that has not yet learnt."""
+  """Others acted; ratios are with the policy that has not yet learned."""
   rng = np.random.default_rng(1)
   inner_loop = make_inner_loop(on_inner_batches)
   rule, table = random_table(rng, rule=True), random_table(rng, rule=False)

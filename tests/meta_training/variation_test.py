@@ -56,7 +56,7 @@ def test_rates_are_drawn_log_uniformly_and_used() -> None:
   assert scaled.min() > 0 and scaled.max() < 1
   want = np.arange(0.1, 1, 0.1)
   np.testing.assert_allclose(np.quantile(scaled, want), want, atol=0.08)
-  # An update is that of the optimiser with this rate.
+  # An update is that of the optimizer with this rate.
   gradient = {'w': jnp.array([0.3, -2.0, 1e-4])}
   for rate in (rates[0], RATE):
     fixed = optimizers.agent_optimizer(float(rate))

@@ -62,10 +62,15 @@ def test_a_program_takes_the_longer_of_arithmetic_and_traffic() -> None:
   assert seconds_of('float32', flop=1000, operations=8) == [20, 0, 2, 0]
 
 
-def load_of(size: int, **settings: Any) -> planning.Load:
+def load_of(
+  size: int, during: int = 0, between: int = 0, **settings: Any
+) -> planning.Load:
   square = jax.ShapeDtypeStruct((size, size), jnp.float32)
   call = (compilation.Program(lambda x: x @ x), (square,))
-  return planning.Load('product', call, lambda: call, times=1, **settings)
+  schedule = planning.Schedule(1, during, between)
+  return planning.Load(
+    'product', call, lambda: call, schedule=schedule, **settings
+  )
 
 
 def needs_of(*loads: planning.Load, host: int = 0) -> planning.Needs:
@@ -87,7 +92,7 @@ def test_acting_during_learning_takes_the_rest() -> None:
     (50, 0, 50),
     (50, 5, 55),
   ):
-    table = table_of(needs_of(load_of(4, acting=acting, waiting=waiting)))
+    table = table_of(needs_of(load_of(4, acting, waiting)))
     assert table['seconds_per_update'] == pytest.approx(expected)
     assert table['days'] == pytest.approx(expected / 100)
     assert table['tflop_per_update'] == pytest.approx(3 * 128e-12)
@@ -235,7 +240,7 @@ def test_the_plan_of_a_small_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_program_that_does_not_fit_is_refused() -> None:
   held = 2 * 4 * 64**2 + 100
-  load = load_of(64, additional=100, remedies=('set a=1', 'lower b'))
+  load = load_of(64, other_bytes=100, remedies=('set a=1', 'lower b'))
   small = load_of(8)
   fits = dataclasses.replace(ONE, memory=held)
   needs = needs_of(small, load, load)
@@ -272,7 +277,7 @@ def test_programs_that_fit_by_their_bound_are_not_compiled() -> None:
   def refuse() -> Any:
     raise AssertionError('compiled')
 
-  load = dataclasses.replace(load_of(64), alone=refuse)
+  load = dataclasses.replace(load_of(64), on_one_row=refuse)
   bound = load.bound().total
   assert needs_of(load).most_held(bound, enough=bound) == bound
   needs_of(load).check()

@@ -215,7 +215,7 @@ class Runs:
   Attributes:
     alone: folder of one process on one device, to meta-step LAST.
     together: folder of two processes of four devices, which resumed an early
-      checkpoint of the first: cold optimisers would amplify rounding errors.
+      checkpoint of the first: cold optimizers would amplify rounding errors.
       After meta-step LAST one process was killed.
     survivor: exit status and error output of the other process.
   """

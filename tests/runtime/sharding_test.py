@@ -162,11 +162,11 @@ assert sharding.divide(rows, (4, 4)) == [rows, rows]
 x = np.arange(8, dtype=np.float32).reshape(4, 2)
 for is_distributed in (False, True):
   distributed.is_distributed = lambda: is_distributed
-  placed = sharding.put({'x': x}, rows, sharding.SPLIT)['x']
+  placed = sharding.to_devices({'x': x}, rows, sharding.SPLIT)['x']
   for shard in placed.addressable_shards:
     assert np.array_equal(shard.data, x[[shard.device.id]])
   keys = jax.random.split(jax.random.key(0), 4)
-  assert (sharding.put(keys, rows, sharding.SPLIT) == keys).all()
+  assert (sharding.to_devices(keys, rows, sharding.SPLIT) == keys).all()
   fetched = distributed.fetch({'x': placed, 'n': 3})
   assert isinstance(fetched['x'], np.ndarray)
   assert np.array_equal(fetched['x'], x)
@@ -174,14 +174,14 @@ for is_distributed in (False, True):
 distributed.is_distributed = lambda: False
 shape = sharding.shapes(x, rows, sharding.SPLIT)
 assert (shape.shape, shape.sharding) == ((4, 2), placed.sharding)
-everywhere = sharding.put(x, rows, sharding.REPLICATED)
+everywhere = sharding.to_devices(x, rows, sharding.REPLICATED)
 part = sharding.part_on({'x': everywhere}, three)['x']
 assert part.sharding.device_set == set(devices[:3])
 assert np.array_equal(part, x)
 assert sharding.part_on(part, three) is part
 shape = sharding.shapes(x, rows, sharding.REPLICATED)
 assert sharding.part_on(shape, three).sharding.device_set == set(devices[:3])
-of_three = sharding.put(x[:3], three, sharding.SPLIT)
+of_three = sharding.to_devices(x[:3], three, sharding.SPLIT)
 like = jax.ShapeDtypeStruct((2,), np.float32)
 joined = sharding.join_rows([of_three, None], like, rows)
 assert joined.sharding == placed.sharding
@@ -189,20 +189,20 @@ assert joined.tolist() == [*x[:3].tolist(), [0, 0]]
 
 # Two devices share each batch [T, B].
 def learn(batch):
-  own = shared_batch.own_shard({'a': batch, 'b': -batch})
+  own = shared_batch.local_shard({'a': batch, 'b': -batch})
   assert shared_batch.is_shared()
   sums = {'n': jnp.sum(own['a']), 'each': jnp.sum(own['b'], axis=1)}
   return own, shared_batch.total(sums), shared_batch.mean(sums)
 
 specs = P(None, sharding.BATCH), sharding.REPLICATED, sharding.REPLICATED
 program = sharding.Programs(squares).make(learn, (sharding.REPLICATED,), specs)
-own, total, mean = program(sharding.put(x, squares, sharding.REPLICATED))
+own, total, mean = program(sharding.to_devices(x, squares, sharding.REPLICATED))
 assert np.array_equal(own['a'], x) and np.array_equal(own['b'], -x)
 assert total['n'] == x.sum() and mean['n'] == x.sum() / 2
 assert total['each'].tolist() == (-x.sum(1)).tolist()
 assert mean['each'].tolist() == (-x.sum(1) / 2).tolist()
 assert not shared_batch.is_shared()
-assert shared_batch.own_shard(x) is shared_batch.total(x) is x
+assert shared_batch.local_shard(x) is shared_batch.total(x) is x
 assert shared_batch.mean(x) is x
 alone = jax.sharding.Mesh(np.array([devices[:1]]), squares.axis_names)
 assert sharding.per_device(learn, alone, (), ()) is learn
@@ -222,9 +222,9 @@ assert gathered['x'].dtype == np.int16
 assert (gathered['key'][1:3] == keys[:2]).all()
 parts = distributed.from_parts(x, rows, sharding.SPLIT)
 assert parts.sharding == placed.sharding and np.array_equal(parts, x)
-assert np.array_equal(distributed.own_part(parts, rows, sharding.SPLIT), x)
+assert np.array_equal(distributed.local_part(parts, rows, sharding.SPLIT), x)
 elsewhere = types.SimpleNamespace(local_devices=[])
-nothing = distributed.own_part({'x': x, 'k': keys}, elsewhere, sharding.SPLIT)
+nothing = distributed.local_part({'x': x, 'k': keys}, elsewhere, sharding.SPLIT)
 assert nothing['x'].shape == (0, 2) and nothing['k'].shape == (0,)
 assert distributed.largest(3) == 3
 assert distributed.has_all_processes(three)

@@ -12,7 +12,7 @@ import pytest
 from disco_rl.runtime import signals
 
 
-def wait_for(requests: signals.Requests) -> None:
+def wait_for(requests: signals.StopSignals) -> None:
   deadline = time.monotonic() + 10
   while requests.received is None and time.monotonic() < deadline:
     time.sleep(0.01)
@@ -37,11 +37,11 @@ def test_the_first_signal_is_noted(
   handler = signal.getsignal(number)
   with (
     pytest.raises(signals.Interrupted) as caught,
-    signals.Requests() as requests,
+    signals.StopSignals() as requests,
   ):
     assert signal.getsignal(number) is handler
     for _ in range(2):
-      requests.listen()
+      requests.install()
     assert requests.received is None
     os.kill(os.getpid(), number)
     wait_for(requests)
@@ -53,8 +53,8 @@ def test_the_first_signal_is_noted(
 
 def test_signals_close_together_are_one_request() -> None:
   """As `timeout` sends them, to a process and to its group."""
-  with pytest.raises(signals.Interrupted), signals.Requests() as requests:
-    requests.listen()
+  with pytest.raises(signals.Interrupted), signals.StopSignals() as requests:
+    requests.install()
     for _ in range(2):
       os.kill(os.getpid(), signal.SIGTERM)
       wait_for(requests)
@@ -68,7 +68,7 @@ def test_repeated_limits_of_time_do_not_end_a_run_that_saves(
   ended: list[int] = []
   monkeypatch.setattr(os, '_exit', ended.append)
   monkeypatch.setattr(signals, 'ONE_REQUEST_SECONDS', 0.0)
-  requests = signals.Requests()
+  requests = signals.StopSignals()
   for _ in range(3):
     requests._receive(signal.SIGXCPU)
   assert (requests.received, ended) == (signal.SIGXCPU, [])
@@ -79,8 +79,8 @@ def test_repeated_limits_of_time_do_not_end_a_run_that_saves(
 def test_ignored_signals_stay_ignored() -> None:
   """As SIGHUP is under nohup."""
   signal.signal(signal.SIGHUP, signal.SIG_IGN)
-  with signals.Requests() as requests:
-    requests.listen()
+  with signals.StopSignals() as requests:
+    requests.install()
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
   assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
@@ -90,8 +90,8 @@ def test_threads_leave_signals_alone() -> None:
   seen = []
 
   def run() -> None:
-    with signals.Requests() as requests:
-      requests.listen()
+    with signals.StopSignals() as requests:
+      requests.install()
       seen.append(signal.getsignal(signal.SIGTERM))
 
   thread = threading.Thread(target=run)
@@ -107,9 +107,9 @@ def test_an_interrupt_of_a_users_program_is_deferred_to_the_end(
   done = None
   with (
     pytest.raises(KeyboardInterrupt),
-    signals.Requests(ends_program=False) as requests,
+    signals.StopSignals(ends_program=False) as requests,
   ):
-    requests.listen()
+    requests.install()
     assert requests.received is None
     signal.raise_signal(signal.SIGINT)
     done = requests.received
@@ -121,9 +121,9 @@ def test_an_interrupt_of_a_users_program_is_deferred_to_the_end(
 def test_a_second_interrupt_is_not_deferred() -> None:
   with (
     pytest.raises(KeyboardInterrupt),
-    signals.Requests(ends_program=False) as requests,
+    signals.StopSignals(ends_program=False) as requests,
   ):
-    requests.listen()
+    requests.install()
     signal.raise_signal(signal.SIGINT)
     signal.raise_signal(signal.SIGINT)
     pytest.fail('goes on')
@@ -139,8 +139,8 @@ def send():
     time.sleep(0.2 + signals.ONE_REQUEST_SECONDS)
     os.kill(os.getpid(), number)
 
-with signals.Requests() as requests:
-  requests.listen()
+with signals.StopSignals() as requests:
+  requests.install()
   threading.Thread(target=send).start()
   lock = threading.Lock()
   lock.acquire()

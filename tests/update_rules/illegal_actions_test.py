@@ -201,12 +201,12 @@ def test_no_gradient_reaches_illegal_actions(rule: base.UpdateRule) -> None:
   """Action 4 is illegal in all states: nothing about it is learned."""
   _, many = make_cases()
   mask = MASK & (np.arange(MANY) != 4) | (np.arange(MANY) == 0)
-  behaviour = np.random.default_rng(5).normal(size=mask.shape)
+  behavior = np.random.default_rng(5).normal(size=mask.shape)
   rollout = dataclasses.replace(
     many.rollout,
     observation={**many.rollout.observation, 'action_mask': mask},
     action=np.where(many.rollout.action == 4, 0, many.rollout.action),
-    logits=np.where(mask, behaviour, action_masks.ILLEGAL).astype(np.float32),
+    logits=np.where(mask, behavior, action_masks.ILLEGAL).astype(np.float32),
   )
   network = small.network(
     SPEC, rule.output_spec(MANY), action_model_lstm=5, action_model_head=4

@@ -72,7 +72,7 @@ def test_a_rule_of_the_package_is_that_of_its_card(
   card = disco_rl.rules()[name]
   assert card.name == name
   assert card.description.endswith('.')
-  assert card.sha256 == cards.sha256_of(sources.find(name))
+  assert card.sha256 == cards.sha256_of(sources.locate(name))
   assert weights.load(name)
 
 
@@ -161,7 +161,7 @@ def test_a_rule_of_a_hub_is_loaded_once(hub: hubs.Hub) -> None:
   loaded = disco_rl.load_rule(address)
   assert loaded.name == address
   assert_is_the_rule(loaded.params)
-  path = pathlib.Path(sources.find(address))
+  path = pathlib.Path(sources.locate(address))
   assert cards.read(cards.path_of(path)).description == 'Made here.'
   del hub.requests[:]
   assert_is_the_rule(weights.load(address))

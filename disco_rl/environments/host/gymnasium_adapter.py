@@ -450,7 +450,7 @@ def _outline(returned: object) -> str:
 
 
 def _as_rgb(picture: object, name: str) -> np.ndarray:
-  """Converts a picture, possibly grey or with alpha, to [H, W, 3] uint8.
+  """Converts a picture, possibly gray or with alpha, to [H, W, 3] uint8.
 
   Raises:
     base.RenderError: It is not a picture, or its numbers do not range from 0 to
