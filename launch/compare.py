@@ -36,6 +36,7 @@ from disco_rl.evaluation import runner
 from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
+from disco_rl.runtime import workdirs
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -66,40 +67,39 @@ _RESAMPLED = flags.DEFINE_enum(
 def main(argv: Sequence[str]) -> None:
   """Reads the runs and plots them."""
   common.begin(argv[:1], is_cached=None)
-  workdirs = [pathlib.Path(config_lib.local(name)) for name in argv[1:]]
+  runs = [pathlib.Path(config_lib.local(name)) for name in argv[1:]]
   if _OUTPUT.value is None:
     fail('Name the file of the figure: --output=FILE.')
   if pathlib.PurePath(_OUTPUT.value).suffix not in ('.png', '.svg'):
     fail(f'--output={_OUTPUT.value} must end in .png or .svg.')
   with in_one_line():
     files.check_writable(_OUTPUT.value)
-  if not workdirs:
+  if not runs:
     fail('Name at least one folder of a run of disco-rl train.')
-  labels = _LABELS.value or len(workdirs) * [None]
-  if len(labels) != len(workdirs):
-    fail(f'--labels has {len(labels)} for {len(workdirs)} folders.')
-  folders = [workdir.resolve() for workdir in workdirs]
-  if twice := [x for x in workdirs if folders.count(x.resolve()) > 1]:
+  labels = _LABELS.value or len(runs) * [None]
+  if len(labels) != len(runs):
+    fail(f'--labels has {len(labels)} for {len(runs)} folders.')
+  folders = [workdir.resolve() for workdir in runs]
+  if twice := [x for x in runs if folders.count(x.resolve()) > 1]:
     fail(f'{twice[0]} and {twice[-1]} are the same folder: name it once.')
   if _RESAMPLED.value == 'discoveries' and not _LABELS.value:
     fail('--resampled=discoveries needs --labels: the recipe of each folder.')
   curves: dict[str, _Curves] = {}
   configs: dict[str, list[dict[str, Any]]] = {}
   environments = []
-  for workdir, label in zip(workdirs, labels):
+  for workdir, label in zip(runs, labels):
     with in_one_line():
       digests.check_summary(workdir)
-    try:
+      workdirs.check_holds_run(workdir, 'disco-rl train')
       config = metrics.read_json(workdir / 'config.json')
+    try:
       environment, rule = f'{config["environment"]}', f'{config["rule"]}'
-      curve = learning_curves.read_curve(workdir / 'metrics.csv')
-    except (OSError, ValueError) as error:
-      fail(f'{workdir} contains no run of disco-rl train: {error}')
     except KeyError as error:
       fail(
-        f'{workdir} contains no run of disco-rl train: config.json lacks '
-        f'{error}.'
+        f'{workdir} holds no run of disco-rl train: config.json lacks {error}.'
       )
+    with in_one_line():
+      curve = learning_curves.read_curve(workdir / 'metrics.csv')
     environments.append(environment)
     label = label or _label(rule, curves)
     for other in configs.setdefault(label, []):

@@ -79,6 +79,11 @@ def main(argv: Sequence[str]) -> None:
       population, start = f'{settings["environments"]}', f'{settings["rule"]}'
       card = cards.read(run / 'rule.json')
       shared, facts = _settings(settings), _facts(card, start)
+    except FileNotFoundError as error:
+      fail(
+        f'{run} holds no finished run of disco-rl meta-train: {error} A run '
+        'that was stopped is resumed by its own command.'
+      )
     # The files may hold anything.
     except (OSError, LookupError, AttributeError, TypeError) as error:
       fail(f'{run} holds no finished run of disco-rl meta-train: {error!r}')

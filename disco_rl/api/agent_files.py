@@ -232,6 +232,7 @@ def load(
     headers = _renamed(headers, note)
     _check_same(path, {**_new_arrays(headers, note, like), **headers}, like)
 
+  _check_is_no_folder(path)
   arrays, note = npz.read(path, check)
   arrays = _renamed(arrays, note)
   check_finite(path, _params_of(arrays))
@@ -266,8 +267,18 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
     OSError: There is no such file, or it cannot be opened.
     ArchiveError: The file is damaged, or is not an agent file.
   """
+  _check_is_no_folder(path)
   arrays, note = npz.read(path, functools.partial(_describe, path))
   return _describe(path, arrays, note), _params_of(_renamed(arrays, note))
+
+
+def _check_is_no_folder(path: files.PathLike) -> None:
+  """Raises IsADirectoryError for the folder of a run instead of a file."""
+  if os.path.isdir(path):
+    raise IsADirectoryError(
+      f'Is a folder, not the file of an agent: {path}. If it holds a run of '
+      'disco-rl train, disco_rl.load_agent loads an agent of it.'
+    )
 
 
 def _params_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -35,6 +35,11 @@ def share_rule(
   """
   path = files.expanded(path)
   weights.load(path)
+  files.check_exists(
+    cards.path_of(path),
+    'It is the card, which disco-rl meta-train writes next to a rule: copy '
+    'both.',
+  )
   found, card = cards.sha256_of(path), cards.read(cards.path_of(path))
   if card.sha256 != found:
     raise weights.WeightsError(

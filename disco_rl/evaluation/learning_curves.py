@@ -86,6 +86,11 @@ def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
     OSError: The file does not exist or cannot be read.
     files.WorkdirError: It is damaged, or lacks a column.
   """
+  files.check_exists(
+    csv_path,
+    'Likely the run has not logged yet: it first does after log_every updates. '
+    'Wait for that, or resume the run if it was stopped.',
+  )
   columns = metrics.read(csv_path)
   for name in ('update', 'seed', 'environment_steps', column):
     values = columns.get(name, np.empty(0))

@@ -64,6 +64,7 @@ def read_settings(workdir: files.PathLike) -> Mapping[str, object]:
     *config_lib.names(runner.EvaluationConfig),
     *rule_registry.setting_names(),
   }
+  workdirs.check_holds_run(pathlib.Path(workdir), 'disco-rl train')
   try:
     settings = forks.read_settings(pathlib.Path(workdir), known)
   except OSError as error:

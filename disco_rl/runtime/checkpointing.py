@@ -378,7 +378,10 @@ def read(
     CheckpointError: There are no checkpoints yet, or none can be read.
   """
   if not directory.is_dir():
-    raise CheckpointError(f'{directory} is not a folder of checkpoints.')
+    raise CheckpointError(
+      f'{directory} is not a folder of checkpoints: likely the run has saved '
+      'none yet. Wait for the first, or resume the run if it was stopped.'
+    )
   device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
   def abstract(x: types.PyTree) -> types.PyTree:

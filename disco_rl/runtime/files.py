@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import contextlib
+import difflib
 import errno
 import os
 import pathlib
@@ -23,6 +24,10 @@ _NO_FLUSHING_OF_FOLDERS = (
   *UNSUPPORTED,
   *(errno.EACCES, errno.EBADF, errno.EISDIR, errno.EPERM),
 )
+
+
+# The number of files that a message names.
+_MAX_LISTED = 6
 
 
 class WorkdirError(ValueError):
@@ -212,11 +217,51 @@ def check_regular(path: PathLike) -> None:
   Raises:
     OSError: It does not exist, or is a folder, a pipe, a socket or a device.
   """
+  check_exists(path)
   mode = os.stat(path).st_mode
   if stat.S_ISDIR(mode):
     raise IsADirectoryError(errno.EISDIR, 'Is a folder', f'{path}')
   if not stat.S_ISREG(mode):
     raise OSError(errno.EINVAL, 'Is a pipe or a device', f'{path}')
+
+
+def check_exists(path: PathLike, cause: str = '') -> None:
+  """Raises FileNotFoundError if a path leads to nothing.
+
+  Args:
+    path: The path of a file or folder.
+    cause: The likely cause and the remedy; empty: those of a mistyped path.
+  """
+  try:
+    os.stat(path)
+  # The second: a parent of the path is a file.
+  except (FileNotFoundError, NotADirectoryError):
+    raise FileNotFoundError(
+      f'{path} does not exist. {cause or _why_missing(pathlib.Path(path))}'
+    ) from None
+
+
+def _why_missing(path: pathlib.Path) -> str:
+  """Returns the likely cause why nothing is at a path, and the remedy."""
+  if path.is_symlink():
+    return f'It is a link to {os.readlink(path)}: restore what it leads to.'
+  path = path.absolute()
+  *_, first = [x for x in (path, *path.parents) if not x.is_dir()]
+  if first != path:
+    return (
+      f'{first} is not a folder: likely the path is mistyped, what writes it '
+      'has not begun, or the path is meant from another folder than this one, '
+      f'{pathlib.Path.cwd()}.'
+    )
+  with contextlib.suppress(OSError):
+    names = sorted(os.listdir(path.parent))
+    alike = [x for x in names if path.suffix and x.endswith(path.suffix)]
+    near = difflib.get_close_matches(path.name, names)
+    if shown := list(dict.fromkeys([*near, *alike]))[:_MAX_LISTED]:
+      return f'Likely the name is mistyped: beside it are {", ".join(shown)}.'
+  return (
+    'Likely the path is mistyped, or the file was moved or not yet written.'
+  )
 
 
 def read_limited(path: PathLike, most_bytes: int) -> bytes:

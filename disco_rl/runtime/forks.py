@@ -81,7 +81,11 @@ def _origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
     return None
   steps = files.steps(pathlib.Path(source) / 'checkpoints')
   if not steps:
-    raise files.WorkdirError(f'{source} has no checkpoints to fork from.')
+    files.check_exists(source)
+    raise files.WorkdirError(
+      f'{source} has no checkpoints to fork from: likely the run has saved '
+      'none yet. Wait for the first, or resume the run if it was stopped.'
+    )
   return {'workdir': source, 'step': steps[-1]}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -235,6 +236,37 @@ def read_settings(
     name: math.inf if value is None else hashable(value)
     for name, value in settings.items()
   }
+
+
+def check_holds_run(workdir: pathlib.Path, command: str) -> None:
+  """Raises WorkdirError if a folder holds no run of a command.
+
+  Args:
+    workdir: The folder.
+    command: The command, for the message.
+  """
+  if (workdir / 'config.json').exists():
+    return
+  reason = f'{workdir} holds no run of {command}'
+  try:
+    files.check_exists(workdir)
+  except OSError as error:
+    raise WorkdirError(f'{reason}: {error}') from error
+  # Sweeps have folders of runs within folders.
+  patterns = ('/'.join('*' * depth) for depth in range(1, 5))
+  inside = (
+    path.parent
+    for pattern in patterns
+    for path in workdir.glob(f'{pattern}/config.json')
+  )
+  if runs := sorted(map(str, itertools.islice(inside, 4))):
+    raise WorkdirError(
+      f'{reason}, but folders of runs: name one, such as {", ".join(runs)}.'
+    )
+  raise WorkdirError(
+    f'{reason}: it has no config.json, which a run writes first. Likely '
+    'another folder is meant, or the run has not begun.'
+  )
 
 
 def written_by(workdir: pathlib.Path) -> str:

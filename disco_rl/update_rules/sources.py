@@ -20,6 +20,8 @@ from disco_rl.update_rules import cards
 from disco_rl.update_rules import hub
 
 DIRECTORY_VARIABLE = 'DISCO_RL_WEIGHTS_DIR'
+# The rules that a discovery saves; initial_rule.npz is there from its start.
+_OF_RUNS = ('rule.npz', 'newest_rule.npz')
 SHIPPED = pathlib.Path(__file__).parent / 'shipped'
 
 
@@ -129,7 +131,9 @@ def locate(text: str) -> str:
     The path of the file, absolute.
 
   Raises:
-    FileNotFoundError: DISCO_RL_WEIGHTS_DIR does not contain the rule.
+    FileNotFoundError: There is no such file, or DISCO_RL_WEIGHTS_DIR does not
+      contain the rule.
+    IsADirectoryError: The path is that of a folder.
     OSError: The download failed.
     ImportError: The address needs a package that is not installed.
     ValueError: No rule has this name, or the address is not valid.
@@ -138,6 +142,7 @@ def locate(text: str) -> str:
   if hub.is_address(text):
     return _checked(*hub.download(text))
   if is_path(text):
+    _check_exists(config_lib.absolute(text))
     return config_lib.absolute(text)
   if text in PUBLISHED:
     return _find_published(text)
@@ -168,13 +173,45 @@ def files_among(rules: Iterable[str]) -> dict[str, str]:
   """Maps each rule whose file can change, user-made or shipped, to its path.
 
   All other rules have fixed checksums.
+
+  Raises:
+    OSError: A path leads to nothing, or to a folder.
   """
   of_package = {name: str(SHIPPED / f'{name}.npz') for name in shipped()}
-  return {
+  found = {
     rule: of_package.get(rule, config_lib.absolute(rule))
     for rule in rules
     if rule in of_package or (is_path(rule) and not hub.is_address(rule))
   }
+  for path in found.values():
+    _check_exists(path)
+  return found
+
+
+def _check_exists(path: str) -> None:
+  """Raises OSError, with the likely cause, if a path is not that of a file."""
+  folder, name = os.path.split(path)
+  within = lambda name: os.path.exists(os.path.join(folder, name))
+  if os.path.isdir(path):
+    raise IsADirectoryError(
+      f'Is a folder, not the file of a rule: {path}. Name the file in it; a '
+      f'discovery writes {os.path.join(path, _OF_RUNS[0])}.'
+    )
+  cause = ''
+  if name in _OF_RUNS and within('initial_rule.npz'):
+    cause = (
+      f'Likely the discovery in {folder} has not saved it yet: rule.npz comes '
+      'with the first checkpoint, after checkpoint_every meta-steps. Wait for '
+      'that, or resume the run if it was stopped.'
+    )
+    if within(_OF_RUNS[0]):
+      cause = 'Without held-out environments rule.npz is the newest: name that.'
+  elif name in _OF_RUNS and within('config.json'):
+    cause = (
+      f'{folder} holds a run that discovers no rule: name the folder of one of '
+      'disco-rl meta-train.'
+    )
+  files.check_exists(path, cause)
 
 
 def _checked(path: str, sha256: str | None) -> str:

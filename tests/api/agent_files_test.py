@@ -50,8 +50,11 @@ class TestFiles:
 
   def test_other_files(self, tmp_path: pathlib.Path) -> None:
     path = tmp_path / 'x.npz'
-    with pytest.raises(FileNotFoundError):
-      agent_files.load(path, self.tree)
+    for read in (agent_files.read, lambda x: agent_files.load(x, self.tree)):
+      with pytest.raises(FileNotFoundError, match='x.npz does not .*mistyped'):
+        read(path)
+      with pytest.raises(IsADirectoryError, match='disco_rl.load_agent loads'):
+        read(tmp_path)
     with pytest.raises(ValueError, match='must end in .npz'):
       agent_files.save(tmp_path / 'x', small.DESCRIPTION, self.tree)
     path.write_bytes(b'PK')

@@ -127,6 +127,23 @@ def compared(workdir: pathlib.Path, output: pathlib.Path) -> str:
   return launching.error_of_main(compare, f'{workdir}', output=f'{output}')
 
 
+def test_folders_without_curves(tmp_path: pathlib.Path) -> None:
+  output = tmp_path / 'figure.png'
+  (run := tmp_path / 'a' / 'b').mkdir(parents=True)
+  found = compared(tmp_path / 'none', output)
+  assert 'none holds no run of disco-rl train: ' in found
+  assert 'none does not exist. Likely' in found
+  assert 'it has no config.json' in compared(tmp_path, output)
+  (run / 'config.json').write_text('{"environment": "catch", "rule": "x"}')
+  assert f'folders of runs: name one, such as {run}' in compared(
+    tmp_path, output
+  )
+  found = compared(run, output)
+  assert 'metrics.csv does not exist. Likely the run has not logged' in found
+  (run / 'config.json').write_text('{"environments": "catch"}')
+  assert "config.json lacks 'environment'" in compared(run, output)
+
+
 def test_only_agents_of_one_experiment_share_a_label(
   tmp_path: pathlib.Path,
 ) -> None:

@@ -122,6 +122,9 @@ def test_there_is_a_checkpoint_to_fork_from(tmp_path: pathlib.Path) -> None:
   assert 'has no checkpoints to fork from' in error(
     tmp_path / 'fork', *LONGER, f'--from={tmp_path}'
   )
+  assert 'none does not exist. Likely' in error(
+    tmp_path / 'fork', *LONGER, f'--from={tmp_path}/none'
+  )
 
 
 def test_a_source_that_runs_may_delete_the_checkpoint(

@@ -1,5 +1,6 @@
 """Rules that ship with the package, and those on a hub."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
 import hashlib
@@ -18,6 +19,8 @@ import small
 from configs import quickstart
 import disco_rl
 from disco_rl.api import rules as rules_lib
+from disco_rl.evaluation import runner
+from disco_rl.evaluation import runs
 from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import workdirs
@@ -59,6 +62,55 @@ def assert_is_the_rule(params: Any) -> None:
   for key, array in ARRAYS.items():
     module, _, name = key.rpartition('/')
     np.testing.assert_array_equal(params[module][name], array)
+
+
+# Rules that are not there.
+
+
+def of_trainer(path: str) -> Any:
+  return disco_rl.Trainer('catch/4x3', path)
+
+
+def of_runs(path: str) -> Any:
+  return runs.training('x', pathlib.Path('x'), 'x', {'rule': path})
+
+
+def of_training(path: str) -> Any:
+  return runner.config_of({'rule': path})
+
+
+def of_discovery(path: str) -> Any:
+  return build.load_rule(path, {})
+
+
+@pytest.mark.parametrize(
+  'read', [weights.load, of_trainer, of_runs, of_training, of_discovery]
+)
+def test_a_missing_rule_has_a_likely_cause(
+  read: Callable[[str], Any], tmp_path: pathlib.Path
+) -> None:
+  (run := tmp_path / 'run').mkdir()
+  path = run / 'rule.npz'
+
+  def message(path: pathlib.Path, error: type = FileNotFoundError) -> str:
+    with pytest.raises(error, match=str(path)) as caught:
+      read(str(path))
+    assert '\n' not in str(caught.value)
+    return str(caught.value)
+
+  assert f'{run}/a is not a folder: likely' in message(run / 'a/b/rule.npz')
+  assert 'Likely the path is mistyped' in message(path)
+  (run / 'config.json').touch()
+  assert 'a run that discovers no rule' in message(path)
+  (run / 'initial_rule.npz').touch()
+  assert 'has not saved it yet: rule.npz comes with the first' in message(path)
+  assert 'beside it are initial_rule.npz' in message(run / 'initial_rul.npz')
+  assert f'a discovery writes {path}' in message(run, IsADirectoryError)
+  path.symlink_to('gone')
+  path.rename(run / 'link.npz')
+  assert 'It is a link to gone' in message(run / 'link.npz')
+  path.touch()
+  assert 'rule.npz is the newest' in message(run / 'newest_rule.npz')
 
 
 # Shipped rules.
@@ -354,6 +406,6 @@ def test_shared_rules_can_be_loaded(
   with pytest.raises(weights.WeightsError, match='its card says None'):
     disco_rl.share_rule(shipped / 'mine.npz', 'me/rules')
   (shipped / 'mine.json').unlink()
-  with pytest.raises(FileNotFoundError, match='mine.json'):
+  with pytest.raises(FileNotFoundError, match='mine.json .* copy both'):
     disco_rl.share_rule(shipped / 'mine.npz', 'me/rules')
   assert hub.requests == []
