@@ -454,8 +454,8 @@ class Evaluation:
       self._evaluator.best = saved[BEST]
     if environments is None and isinstance(self._driver, training.HostTraining):
       reports.note(
-        f'{config.environment} cannot be saved, or failed: new episodes begin, '
-        'with seeds of their own.'
+        f'{config.environment} begins new episodes, with seeds of their own: '
+        'the checkpoint holds the whole agents, but no unfinished episodes.'
       )
       self.close()
       environment = environment_registry.make(

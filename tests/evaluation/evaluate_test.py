@@ -290,7 +290,7 @@ def test_a_rule_from_a_file_in_host_environments(
   assert seeds == [0, adapters.seed_after(0, 15)]
   assert adapters.seed_after(0, 15) != adapters.seed_after(0, 16) != 0
   answer = capsys.readouterr().err
-  assert 'CartPole-v1 cannot be saved, or failed: new episodes' in answer
+  assert 'CartPole-v1 begins new episodes, with seeds of their own' in answer
 
 
 @pytest.mark.slow

@@ -87,7 +87,8 @@ def test_environments_that_were_not_saved_begin_again(
     evaluation.close.assert_not_called()
     assert not told
     return
-  assert 'mine cannot be saved, or failed: new episodes begin' in told
+  assert 'mine begins new episodes, with seeds of their own' in told
+  assert 'fail' not in told
   make.assert_called_once_with('mine', 8, 307, 'P')
   evaluation.close.assert_called_once_with()
   replace = evaluation._driver.collector.actor.replace_environment
