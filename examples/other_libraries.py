@@ -67,11 +67,13 @@ class AgainstRandomMoves:
 
   def init(self, key: jax.Array) -> Any:
     """Begins a game; if the other player does, after its move."""
-    return self._answer(self._game.init(key), key)
+    key, others_key = jax.random.split(key)
+    return self._answer(self._game.init(key), others_key)
 
   def step(self, state: Any, action: jax.Array, key: jax.Array) -> Any:
     """Makes a move, and those of the other player until the agent's turn."""
-    return self._answer(self._game.step(state, action, key), key)
+    key, others_key = jax.random.split(key)
+    return self._answer(self._game.step(state, action, key), others_key)
 
   def _answer(self, state: Any, key: jax.Array) -> Any:
     def is_others_turn(carry: tuple[Any, jax.Array]) -> jax.Array:
