@@ -104,7 +104,10 @@ def digests_of(rule: str) -> dict[str, str]:
   Raises:
     OSError: There is no such file.
   """
-  return workdirs.digests_of(sources.files_among([rule]))
+  paths = sources.files_among([rule])
+  for path in paths.values():
+    sources.check_exists(path)
+  return workdirs.digests_of(paths)
 
 
 def training(

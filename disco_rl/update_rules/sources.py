@@ -142,7 +142,7 @@ def locate(text: str) -> str:
   if hub.is_address(text):
     return _checked(*hub.download(text))
   if is_path(text):
-    _check_exists(config_lib.absolute(text))
+    check_exists(config_lib.absolute(text))
     return config_lib.absolute(text)
   if text in PUBLISHED:
     return _find_published(text)
@@ -173,22 +173,16 @@ def files_among(rules: Iterable[str]) -> dict[str, str]:
   """Maps each rule whose file can change, user-made or shipped, to its path.
 
   All other rules have fixed checksums.
-
-  Raises:
-    OSError: A path leads to nothing, or to a folder.
   """
   of_package = {name: str(SHIPPED / f'{name}.npz') for name in shipped()}
-  found = {
+  return {
     rule: of_package.get(rule, config_lib.absolute(rule))
     for rule in rules
     if rule in of_package or (is_path(rule) and not hub.is_address(rule))
   }
-  for path in found.values():
-    _check_exists(path)
-  return found
 
 
-def _check_exists(path: str) -> None:
+def check_exists(path: str) -> None:
   """Raises OSError, with the likely cause, if a path is not that of a file."""
   folder, name = os.path.split(path)
   within = lambda name: os.path.exists(os.path.join(folder, name))
