@@ -1,12 +1,14 @@
 """Tests of launch/scheduler.py: what is run, what is left, what survives."""
 
 from collections.abc import Sequence
+import gc
 import json
 import os
 import pathlib
 import signal
 import threading
 import time
+import weakref
 
 import launching
 import pytest
@@ -145,7 +147,7 @@ def test_how_runs_fail(tmp_path: pathlib.Path) -> None:
   kinds = ('bad', 'bug', 'nan')
   runs = [make_run(tmp_path / x, x) for x in kinds]
   worker = ('-c', _RAISES)
-  failures = run_all(runs, 3, worker)
+  failures = run_all(runs, 2, worker)
   texts = ('bad it is', "KeyError: 'bug it is'", 'nan it is')
   assert failures == {
     tmp_path / x: f'{text}; see {tmp_path / x}.log'
@@ -157,6 +159,35 @@ def test_how_runs_fail(tmp_path: pathlib.Path) -> None:
   ] == [False, True, False]
   assert [run.is_over for run in runs] == [False, False, True]
   assert run_all(runs[2:], 1, worker) == {tmp_path / 'nan': 'nan it is'}
+
+
+@pytest.mark.parametrize('fails', [False, True])
+def test_a_worker_keeps_nothing_of_a_run(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+  class Agent:
+    """Refers to itself, as agents with compiled methods do."""
+
+    def __init__(self) -> None:
+      self.itself = self
+
+  made = []
+
+  def make(run: runs_lib.Run) -> None:
+    agent = Agent()
+    made.append(weakref.ref(agent))
+    if fails:
+      raise ValueError(run.name)
+
+  monkeypatch.setattr(scheduler, '_make', make)
+  task = scheduler._task(make_run(tmp_path / 'a'))
+  gc.disable()  # Workers let it run rarely.
+  try:
+    assert scheduler._attempt(task) == ('a' if fails else None)
+  finally:
+    gc.enable()
+  (agent,) = made
+  assert agent() is None
 
 
 def test_a_signal_reaches_the_runs(tmp_path: pathlib.Path) -> None:
