@@ -380,6 +380,7 @@ def test_commands_of_the_pages_are_valid(
     ),
   )
   monkeypatch.setattr(workdirs, 'digests_of', lambda _: {})
+  monkeypatch.setattr(sources, 'check_exists', lambda _: None)
   monkeypatch.setattr(workdirs, 'IMPORTED', [])
   commands = list(_commands())
   assert len(commands) > 25
