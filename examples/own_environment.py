@@ -21,6 +21,7 @@ import numpy as np
 import disco_rl
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import registry
 
 
 # Shown as: jax
@@ -90,6 +91,13 @@ class Corridor(base.JaxEnvironment):
     return jax.nn.one_hot(jnp.stack([state.position, state.goal]), self.length)
 
   # End of: jax
+
+
+# Shown as: names
+# They are called with the number of environments and a seed.
+registry.register('corridor_7', lambda *_: Corridor(7), 'device')
+registry.register('corridor_9', lambda *_: Corridor(9), 'device')
+# End of: names
 
 
 # Shown as: host
