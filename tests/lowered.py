@@ -18,6 +18,7 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base
 from disco_rl.environments import families
+from disco_rl.environments import family
 from disco_rl.environments import registry
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
@@ -69,7 +70,7 @@ class StillEnvironment(base.HostEnvironment):
     pass
 
 
-families.FAMILIES['still'] = families.Family(
+families.FAMILIES['still'] = family.Family(
   form='still/OBSERVATION',
   kind='host',
   names=lambda: [f'still/{name}' for name in OBSERVATIONS],

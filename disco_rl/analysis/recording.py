@@ -15,7 +15,7 @@ from disco_rl.agent import host_actor
 from disco_rl.agent import learner
 from disco_rl.analysis import scenes
 from disco_rl.environments import base
-from disco_rl.environments import families
+from disco_rl.environments import family
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import stored
@@ -46,7 +46,7 @@ class Subject:
   agent: agent_lib.Agent
   learner: learner.LearnerState
 
-  def environments(self, number: int) -> families.Environment:
+  def environments(self, number: int) -> family.Environment:
     """Makes environments like the run's; `number` of them on the host."""
     return environment_registry.make(
       self.config.environment,

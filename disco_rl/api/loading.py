@@ -12,7 +12,7 @@ from disco_rl.api import agent_files
 from disco_rl.api import policy as policy_lib
 from disco_rl.api import trainer as trainer_lib
 from disco_rl.environments import base
-from disco_rl.environments import families
+from disco_rl.environments import family
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
 from disco_rl.evaluation import checks
@@ -205,7 +205,7 @@ def _params_of(one: stored.StoredAgent) -> dict[str, Any]:
 
 def _make_one(
   given: object, preprocessing: registry.Preprocessing
-) -> families.Environment:
+) -> family.Environment:
   """Makes an environment; one on the host is closed, but its spec is valid."""
   source = wrapping.recognize(given, preprocessing)
   environment = source.build(source.num_environments or 1, 0)

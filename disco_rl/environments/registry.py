@@ -16,6 +16,7 @@ from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import families
+from disco_rl.environments import family as family_lib
 from disco_rl.environments import suites
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import gymnasium_adapter
@@ -49,14 +50,14 @@ def _defaults() -> dict[str, config_lib.Settings]:
   }
 
 
-def default_preprocessing() -> dict[str, families.Changes]:
+def default_preprocessing() -> dict[str, family_lib.Changes]:
   """Returns all fields of preprocessing with their defaults, by family."""
   return {name: dataclasses.asdict(x) for name, x in _defaults().items()}
 
 
 # Family of names -> changes of its preprocessing.
 Preprocessing = Annotated[
-  Mapping[str, families.Changes], config_lib.Validator(_check_preprocessing)
+  Mapping[str, family_lib.Changes], config_lib.Validator(_check_preprocessing)
 ]
 NO_CHANGES: Preprocessing = {}
 _BUILT_IN = frozenset(families.FAMILIES)
@@ -68,7 +69,7 @@ def make(
   seed: int,
   preprocessing: Preprocessing = NO_CHANGES,
   can_render: bool = False,
-) -> families.Environment:
+) -> family_lib.Environment:
   """Makes an environment.
 
   Args:
@@ -191,7 +192,9 @@ def _settings(
   return config_lib.replace(record(), preprocessing.get(prefix, {}))
 
 
-def register(name: str, build: families.Builder, kind: families.Kind) -> None:
+def register(
+  name: str, build: family_lib.Builder, kind: family_lib.Kind
+) -> None:
   """Registers an environment under a name, also for launchers.
 
   It replaces an earlier registration, so that a cell of a notebook can be run
@@ -210,7 +213,7 @@ def register(name: str, build: families.Builder, kind: families.Kind) -> None:
       f'{name!r} cannot be registered: a family of environments has this name, '
       'or it has a slash.'
     )
-  families.FAMILIES[name] = families.Family(
+  families.FAMILIES[name] = family_lib.Family(
     form=name,
     kind=kind,
     names=lambda: (name,),
@@ -229,14 +232,14 @@ def names() -> tuple[str, ...]:
   )
 
 
-def kind(name: str) -> families.Kind:
+def kind(name: str) -> family_lib.Kind:
   """Returns where the environment of a valid name steps, without making it."""
   return families.FAMILIES[name.split('/', 1)[0]].kind
 
 
 def _builder(
   name: str, preprocessing: Preprocessing, can_render: bool = False
-) -> families.Builder:
+) -> family_lib.Builder:
   prefix, *variant = name.split('/', 1)
   builder = None
   if family := families.FAMILIES.get(prefix):

@@ -7,25 +7,13 @@ import itertools
 from typing import Annotated
 
 from disco_rl import config as config_lib
-from disco_rl.environments.host import atari
-from disco_rl.environments.host import dmlab
-from disco_rl.environments.host import procgen
-from disco_rl.environments.jax_native import gridworld_tasks
-from disco_rl.environments.jax_native import gymnax_adapter
-from disco_rl.environments.jax_native import random_grids
+from disco_rl.environments import families
 
 # Name of a suite -> the names of its environments, for `registry.make`.
 SUITES = {
-  'atari57': tuple(f'atari/{game}' for game in atari.GAMES),
-  'procgen16': tuple(f'procgen/{game}' for game in procgen.GAMES),
-  'dmlab30': tuple(f'dmlab/{level}' for level in dmlab.LEVELS),
-  'gridworld57': gridworld_tasks.TRAINING,
-  'gridworld_held_out': gridworld_tasks.HELD_OUT,
-  # The last two groups.
-  'gridworld_held_out_chains': sum(gridworld_tasks.GROUPS[-2:], ()),
-  'lpg5': tuple(f'lpg/{task}' for task in random_grids.LPG_TASKS),
-  'minatar': tuple(f'minatar/{game}' for game in gymnax_adapter.MINATAR),
-  'bsuite': tuple(f'bsuite/{task}' for task in gymnax_adapter.BSUITE),
+  name: names
+  for family in families.FAMILIES.values()
+  for name, names in family.suites.items()
 }
 
 

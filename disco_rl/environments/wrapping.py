@@ -11,7 +11,7 @@ import warnings
 import dm_env
 
 from disco_rl.environments import base
-from disco_rl.environments import families
+from disco_rl.environments import family
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import dm_env_adapter
@@ -44,7 +44,7 @@ class Source:
   """
 
   num_environments: int | None
-  build: families.Builder
+  build: family.Builder
 
 
 def recognize(

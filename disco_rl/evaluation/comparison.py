@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from disco_rl.environments import scores as scores_lib
 from disco_rl.evaluation import achievements
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalization
@@ -23,7 +24,7 @@ _PROFILE_POINTS = 101
 _Key = TypeVar('_Key')
 
 # Environment -> its scale; scores in others are not normalized.
-Scales = Mapping[str, normalization.Scale]
+Scales = Mapping[str, scores_lib.Scale]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +159,7 @@ class Comparison:
     problems: The runs without scores, with the reasons.
   """
 
-  benchmark: normalization.Benchmark
+  benchmark: scores_lib.Benchmark
   environments: Sequence[str]
   scales: Scales
   best: Sequence[RuleScores]
@@ -227,7 +228,7 @@ def compare(
   Returns:
     One comparison for each benchmark, in the order of the environments.
   """
-  by_benchmark: dict[normalization.Benchmark, list[Result]] = {}
+  by_benchmark: dict[scores_lib.Benchmark, list[Result]] = {}
   if scales is None:
     scales = _find_scales(results)
   for result in results:
@@ -269,7 +270,7 @@ def _find_scales(results: Sequence[Result]) -> Scales:
 
 
 def _compare(
-  benchmark: normalization.Benchmark,
+  benchmark: scores_lib.Benchmark,
   results: Sequence[Result],
   scales: Scales,
   recipes: Mapping[str, Sequence[str]],

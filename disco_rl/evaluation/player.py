@@ -12,7 +12,7 @@ from numpy import typing as npt
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import base
-from disco_rl.environments import families
+from disco_rl.environments import family
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
 from disco_rl.environments.jax_native import on_host
@@ -67,7 +67,7 @@ class Player:
   def __init__(
     self,
     network: agent_network.AgentNetwork,
-    environment: families.Environment,
+    environment: family.Environment,
     given: object,
     preprocessing: registry.Preprocessing,
   ):

@@ -12,6 +12,7 @@ import types
 
 import numpy as np
 
+from disco_rl.environments import scores as scores_lib
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import pages
@@ -34,7 +35,7 @@ _COLUMNS = (
   *('task', 'rule', 'updates', 'environment_steps'),
   *('agent', 'return', 'score'),
 )
-_TESTS = normalization.Benchmark('tests', 'All tests', _MEANING)
+_TESTS = scores_lib.Benchmark('tests', 'All tests', _MEANING)
 
 
 def setup(
@@ -148,7 +149,7 @@ def write_results(
 
 def _scale(
   task: str, of_task: Mapping[int, Sequence[comparison.Result]]
-) -> normalization.Scale | None:
+) -> scores_lib.Scale | None:
   """Finds the scale of a task; None if random play is not worse."""
   known = normalization.find_scale(task)
   if known and known.benchmark.is_low_random and known.benchmark.is_high_best:
@@ -163,7 +164,7 @@ def _scale(
     high = known.high
   else:
     high = means.get(protocol_lib.REFERENCE, np.nan)
-  return normalization.Scale(_TESTS, low, high) if high > low else None
+  return scores_lib.Scale(_TESTS, low, high) if high > low else None
 
 
 def _comparisons(
@@ -184,7 +185,7 @@ def _comparisons(
     names = dict.fromkeys(entry or protocol_lib.family(x) for x in tasks)
     budgets = tuple(results[tasks[0]])
     for updates in budgets:
-      benchmark = normalization.Benchmark(
+      benchmark = scores_lib.Benchmark(
         f'{"_".join(names)}_after_{updates}',
         f'After {updates:,} updates ({_steps(results, tasks, updates)} '
         f'environment steps): {", ".join(names)}',

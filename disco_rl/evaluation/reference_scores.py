@@ -1,27 +1,11 @@
-"""Published scores, used to normalize our scores or to compare with them.
+"""Scores that the DiscoRL paper publishes, for comparison with ours.
 
-All are mean undiscounted returns from other papers, except that random play of
-MinAtar was measured here.
+All are mean undiscounted returns.
 """
 
-from collections.abc import Mapping
 import csv
 import dataclasses
 import pathlib
-
-# Random play, human experts. Hafner, 2022, "Benchmarking the Spectrum of Agent
-# Capabilities", table of rewards.
-CRAFTER = (2.1, 14.3)
-
-# Game -> random play, PPO. Random play is the mean over 1,000 (Freeway) to
-# 98,000 episodes, with standard errors up to 0.025; PPO is the return of the
-# checkpoints in the README of gymnax (Lange, 2022), which lacks Seaquest.
-MINATAR: Mapping[str, tuple[float, float]] = {
-  'asterix': (0.50, 15.0),
-  'breakout': (0.41, 28.0),
-  'freeway': (0.36, 58.0),
-  'space_invaders': (4.13, 131.0),
-}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from disco_rl.environments import suites
 from disco_rl.environments.host import dmlab
 from disco_rl.environments.host import procgen
 from disco_rl.environments.jax_native import gridworld_tasks
+from disco_rl.environments.jax_native import gymnax_adapter
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import reference_scores
 from disco_rl.evaluation import statistics
@@ -17,7 +18,7 @@ SCALED = (
   *suites.SUITES['dmlab30'],
   *(f'procgen/easy/{game}' for game in procgen.GAMES),
   *gridworld_tasks.RETURNS,
-  *(f'minatar/{game}' for game in reference_scores.MINATAR),
+  *(f'minatar/{game}' for game in gymnax_adapter.MINATAR_RETURNS),
   'catch',
   'catch/6x5',
   'crafter',
@@ -65,7 +66,7 @@ def test_scales_rise(environment: str) -> None:
 
 
 def test_all_of_minatar_but_seaquest_has_references() -> None:
-  minatar = {f'minatar/{game}' for game in reference_scores.MINATAR}
+  minatar = {f'minatar/{game}' for game in gymnax_adapter.MINATAR_RETURNS}
   assert set(suites.SUITES['minatar']) - minatar == {'minatar/seaquest'}
 
 

@@ -13,7 +13,9 @@ from disco_rl import config as config_lib
 from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import family
 from disco_rl.environments import packages
+from disco_rl.environments import scores
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
@@ -382,3 +384,25 @@ def import_package() -> ModuleType:
     'the packages ale-py (0.12.1 or later) and gymnasium',
     extras.install('atari'),
   )
+
+
+_SUITE = tuple(f'atari/{game}' for game in GAMES)
+_BENCHMARK = scores.Benchmark(
+  'atari',
+  'Atari, human-normalized',
+  '0 is random play and 1 a professional human tester (Wang et al., 2016).',
+)
+FAMILIES = {
+  'atari': family.Family(
+    form='atari/GAME (atari/breakout)',
+    kind='host',
+    names=lambda: _SUITE,
+    find=family.listed(GAMES, make, import_package),
+    suites={'atari57': _SUITE},
+    find_scale=scores.scales(_BENCHMARK, GAMES, 'atari/').get,
+    preprocessing=Preprocessing,
+    takes_can_render=True,
+    find_spec=find_spec,
+    action_repeat='frame_skip',
+  )
+}

@@ -8,6 +8,7 @@ import collections
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +19,9 @@ from disco_rl import config as config_lib
 from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import family
 from disco_rl.environments import packages
+from disco_rl.environments import scores
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import sequential
@@ -210,3 +213,37 @@ def import_package() -> ModuleType:
   return packages.load(
     'crafter', f'{NAME!r}', 'the package crafter', extras.install('crafter')
   )
+
+
+def _find(
+  variant: str | None, preprocessing: Preprocessing
+) -> family.Builder | None:
+  """Returns the builder; there are no variants."""
+  if variant is not None:
+    return None
+  import_package()
+  return functools.partial(make, preprocessing=preprocessing)
+
+
+# Random play and human experts: Hafner, 2022, table of rewards.
+_SCALE = scores.Scale(
+  scores.Benchmark(
+    NAME,
+    'Crafter, normalized reward',
+    '0 is random play and 1 human experts (Hafner, 2022). This is the reward; '
+    'the score of success rates is below, under achievements.',
+  ),
+  low=2.1,
+  high=14.3,
+)
+FAMILIES = {
+  NAME: family.Family(
+    form=NAME,
+    kind='host',
+    names=lambda: (NAME,),
+    find=_find,
+    find_scale=lambda _: _SCALE,
+    preprocessing=Preprocessing,
+    action_repeat='action_repeat',
+  )
+}

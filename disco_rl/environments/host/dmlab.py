@@ -25,7 +25,9 @@ import numpy as np
 
 from disco_rl import config as config_lib
 from disco_rl import types
+from disco_rl.environments import family
 from disco_rl.environments import packages
+from disco_rl.environments import scores
 from disco_rl.environments.host import adapters
 
 # The levels of the benchmark, in lexicographic order -> returns of random play
@@ -285,3 +287,30 @@ def _word_ids(text: str, num_words: int) -> np.ndarray:
   # Unlike `hash`, this is the same in every process.
   ids = [1 + zlib.crc32(word.encode()) % NUM_WORD_IDS for word in words]
   return np.array(ids + [0] * (num_words - len(ids)), np.int32)
+
+
+_SUITE = tuple(f'dmlab/{level}' for level in LEVELS)
+_SCALES = scores.scales(
+  scores.Benchmark(
+    'dmlab',
+    'DMLab-30, human-normalized',
+    '0 is random play and 1 human play (Espeholt et al., 2018; Oh et al., '
+    '2025, Extended Data Table 3).',
+  ),
+  LEVELS,
+  'dmlab/',
+)
+FAMILIES = {
+  'dmlab': family.Family(
+    form='dmlab/LEVEL (dmlab/rooms_watermaze)',
+    kind='host',
+    names=lambda: (*_SUITE, *(f'dmlab/{level}' for level in TEST_LEVELS)),
+    find=family.listed(SCRIPTS, make, import_package),
+    suites={'dmlab30': _SUITE},
+    # Test levels have the scores of the training levels.
+    find_scale=lambda name: _SCALES.get(name.removesuffix('_test')),
+    preprocessing=Preprocessing,
+    find_spec=find_spec,
+    action_repeat='action_repeat',
+  )
+}

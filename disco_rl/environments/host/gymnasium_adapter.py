@@ -29,6 +29,7 @@ from disco_rl import config as config_lib
 from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import family
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import data_checks
 from disco_rl.environments.host import gymnasium_masks
@@ -553,3 +554,25 @@ def _reset_seeds(env: 'gymnasium.vector.VectorEnv', seed: int) -> Any:
   # Only these two accept a seed for each environment. Others may count up from
   # one seed, so seeds must be far apart.
   return int(adapters.sub_seeds(seed, 1)[0])
+
+
+def _find(
+  variant: str | None, preprocessing: Preprocessing
+) -> family.Builder | None:
+  """Returns the builder of an id; raises ImportError without the package."""
+  env_id = variant or ''
+  if not is_registered(env_id):
+    return None
+  return functools.partial(make, env_id, preprocessing=preprocessing)
+
+
+FAMILIES = {
+  'gymnasium': family.Family(
+    form='gymnasium/ID (gymnasium/CartPole-v1)',
+    kind='host',
+    names=lambda: (f'gymnasium/{env_id}' for env_id in registered_ids()),
+    find=_find,
+    preprocessing=Preprocessing,
+    takes_can_render=True,
+  )
+}

@@ -16,6 +16,7 @@ from disco_rl import config as config_lib
 from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import family
 from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import frame_stack
@@ -264,3 +265,15 @@ class _Game(sequential.Simulator):
     if _TERMINAL[0] not in self._observation:
       raise base.RenderError('NetHack was made without can_render=True.')
     return [self._observation[key] for key in _TERMINAL]
+
+
+FAMILIES = {
+  'nethack': family.Family(
+    form='nethack/TASK (nethack/score)',
+    kind='host',
+    names=lambda: (f'nethack/{task}' for task in TASKS),
+    find=family.listed(TASKS, make, import_package),
+    preprocessing=Preprocessing,
+    takes_can_render=True,
+  )
+}

@@ -11,6 +11,8 @@ from disco_rl import config as config_lib
 from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import family
+from disco_rl.environments import scores
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
@@ -128,3 +130,32 @@ def import_package() -> ModuleType:
 def _task(game: str, is_hard: bool) -> str:
   """Returns EnvPool's name of a game."""
   return f'{game.capitalize()}{"Hard" if is_hard else "Easy"}-v0'
+
+
+def _scales(index: int, mode: str, prefix: str) -> dict[str, scores.Scale]:
+  """Makes the scales of a mode, whose bounds have this index in `GAMES`."""
+  benchmark = scores.Benchmark(
+    'procgen' if mode == 'hard' else f'procgen_{mode}',
+    f'ProcGen, {mode} mode, normalized',
+    'By the bounds of Cobbe et al. (2020, appendix C): 0 is an agent that sees '
+    'nothing, 1 the best possible score or the best one reached.',
+  )
+  bounds = {game: bounds[index] for game, bounds in GAMES.items()}
+  return scores.scales(benchmark, bounds, prefix)
+
+
+FAMILIES = {
+  'procgen': family.Family(
+    form='procgen/GAME or procgen/easy/GAME (procgen/bigfish)',
+    kind='host',
+    names=lambda: (f'procgen/{variant}' for variant in VARIANTS),
+    find=family.listed(VARIANTS, make, import_package),
+    suites={'procgen16': tuple(f'procgen/{game}' for game in GAMES)},
+    find_scale={
+      **_scales(0, 'hard', 'procgen/'),
+      **_scales(1, 'easy', 'procgen/easy/'),
+    }.get,
+    preprocessing=Preprocessing,
+    find_spec=find_spec,
+  )
+}

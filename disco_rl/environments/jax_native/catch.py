@@ -1,6 +1,7 @@
 """Catch: move a paddle under a falling ball."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ import numpy as np
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import boards
+from disco_rl.environments import family
+from disco_rl.environments import scores
 
 _LARGEST = 2**20
 
@@ -112,3 +115,35 @@ class Catch(base.JaxEnvironment):
     board = jnp.zeros((self.rows, self.columns), jnp.float32)
     board = board.at[state.ball_row, state.ball_column].set(1.0)
     return board.at[rows - 1, state.paddle_column].set(1.0)
+
+
+def _find(variant: str | None, _: None) -> family.Builder | None:
+  """Returns the builder of a variant, such as 10x5."""
+  if variant is None:
+    environment = Catch()
+  elif size := re.fullmatch('([0-9]{1,9})x([0-9]{1,9})', variant):
+    environment = Catch(rows=int(size[1]), columns=int(size[2]))
+  else:
+    return None
+  return lambda *_: environment
+
+
+SCALE = scores.Scale(
+  scores.Benchmark(
+    'catch',
+    'Catch, normalized',
+    '0 is missing every ball (return -1), 1 catching every ball (return 1).',
+    is_high_best=True,
+  ),
+  low=-1.0,
+  high=1.0,
+)
+FAMILIES = {
+  'catch': family.Family(
+    form='catch or catch/ROWSxCOLUMNS (catch/10x5)',
+    kind='device',
+    names=lambda: ('catch',),
+    find=_find,
+    find_scale=lambda _: SCALE,
+  )
+}

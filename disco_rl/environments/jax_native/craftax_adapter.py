@@ -13,6 +13,7 @@ import numpy as np
 from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import family
 from disco_rl.environments import packages
 from disco_rl.environments.jax_native import trees
 
@@ -175,3 +176,21 @@ def _first_state(
   """
   _, state = _package_env(variant).reset_env(jax.random.key_data(key), params)
   return trees.strong_types(state)
+
+
+def _find(variant: str | None, _: None) -> family.Builder | None:
+  """Returns the builder of a variant."""
+  if variant is None or variant not in VARIANTS:
+    return None
+  import_package()
+  return lambda *_: make(variant)
+
+
+FAMILIES = {
+  'craftax': family.Family(
+    form='craftax/VARIANT (craftax/classic_symbolic)',
+    kind='device',
+    names=lambda: (f'craftax/{name}' for name in VARIANTS),
+    find=_find,
+  )
+}

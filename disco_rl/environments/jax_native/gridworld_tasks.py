@@ -24,6 +24,8 @@ from typing import Any
 from typing import NamedTuple
 
 from disco_rl.environments import base
+from disco_rl.environments import family
+from disco_rl.environments import scores
 from disco_rl.environments.jax_native import chain
 from disco_rl.environments.jax_native import gridworld
 
@@ -383,3 +385,35 @@ def make(variant: str) -> base.JaxEnvironment | None:
     return None
   build, task = _TASKS[name]
   return build(*task.arguments, **task.options)
+
+
+def _find(variant: str | None, _: None) -> family.Builder | None:
+  """Returns the builder of a task."""
+  environment = None if variant is None else make(variant)
+  return None if environment is None else lambda *_: environment
+
+
+_BENCHMARK = scores.Benchmark(
+  'gridworld',
+  'Grid worlds, normalized',
+  '0 is random play, 1 the reference policy of '
+  'disco_rl/environments/jax_native/gridworld_tasks.py, which is optimal where '
+  'objects have fixed places and can be surpassed elsewhere.',
+  is_low_random=True,
+  is_high_best=True,
+)
+FAMILIES = {
+  'gridworld': family.Family(
+    form='gridworld/00 and gridworld/held_out_00, and further numbers',
+    kind='device',
+    names=lambda: RETURNS,
+    find=_find,
+    suites={
+      'gridworld57': TRAINING,
+      'gridworld_held_out': HELD_OUT,
+      # The last two groups.
+      'gridworld_held_out_chains': sum(GROUPS[-2:], ()),
+    },
+    find_scale=scores.scales(_BENCHMARK, RETURNS, '').get,
+  )
+}

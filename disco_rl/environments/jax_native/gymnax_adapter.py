@@ -1,5 +1,6 @@
 """Environments of gymnax, an optional extra of this package."""
 
+from collections.abc import Mapping
 import dataclasses
 import functools
 import itertools
@@ -13,7 +14,9 @@ from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import boards
+from disco_rl.environments import family
 from disco_rl.environments import packages
+from disco_rl.environments import scores
 from disco_rl.environments.jax_native import gymnax_style
 from disco_rl.environments.jax_native import trees
 
@@ -24,6 +27,16 @@ MINATAR = {
   'freeway': 'Freeway-MinAtar',
   'seaquest': 'Seaquest-MinAtar',
   'space_invaders': 'SpaceInvaders-MinAtar',
+}
+# Game -> random play, PPO. Random play, measured here, is the mean over 1,000
+# (Freeway) to 98,000 episodes, with standard errors up to 0.025; PPO is the
+# return of the checkpoints in the README of gymnax (Lange, 2022), which lacks
+# Seaquest.
+MINATAR_RETURNS: Mapping[str, tuple[float, float]] = {
+  'asterix': (0.50, 15.0),
+  'breakout': (0.41, 28.0),
+  'freeway': (0.36, 58.0),
+  'space_invaders': (4.13, 131.0),
 }
 BSUITE = {
   'catch': 'Catch-bsuite',
@@ -163,3 +176,46 @@ def _package_env(env_id: str) -> Any:
 def _spec(env: Any) -> types.EnvironmentSpec:
   single = GymnaxEnvironment(params=env.default_params, env=env)
   return gymnax_style.infer_spec(single)
+
+
+def _find(env_id: str | None) -> family.Builder | None:
+  """Returns the builder of an id in gymnax."""
+  if env_id is None or not is_registered(env_id):
+    return None
+  return lambda *_: make(env_id)
+
+
+_MINATAR_BENCHMARK = scores.Benchmark(
+  'minatar',
+  'MinAtar, normalized',
+  '0 is random play as measured here, 1 the checkpoints of PPO whose returns '
+  'the authors of gymnax publish (Lange, 2022). They publish none for '
+  'Seaquest.',
+)
+_MINATAR_SUITE = tuple(f'minatar/{game}' for game in MINATAR)
+_BSUITE_SUITE = tuple(f'bsuite/{task}' for task in BSUITE)
+FAMILIES = {
+  'minatar': family.Family(
+    form='minatar/GAME (minatar/breakout)',
+    kind='device',
+    names=lambda: _MINATAR_SUITE,
+    find=lambda variant, _: _find(MINATAR.get(variant or '')),
+    suites={'minatar': _MINATAR_SUITE},
+    find_scale=scores.scales(
+      _MINATAR_BENCHMARK, MINATAR_RETURNS, 'minatar/'
+    ).get,
+  ),
+  'bsuite': family.Family(
+    form='bsuite/TASK (bsuite/memory_chain)',
+    kind='device',
+    names=lambda: _BSUITE_SUITE,
+    find=lambda variant, _: _find(BSUITE.get(variant or '')),
+    suites={'bsuite': _BSUITE_SUITE},
+  ),
+  'gymnax': family.Family(
+    form='gymnax/ID (gymnax/CartPole-v1)',
+    kind='device',
+    names=lambda: (f'gymnax/{env_id}' for env_id in OTHERS),
+    find=lambda variant, _: _find(variant),
+  ),
+}

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.environments import family
 from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import task_distribution
 
@@ -52,3 +53,14 @@ class RandomCatch(task_distribution.TaskDistribution):
       columns=COLUMNS[1],
       board=jax.random.randint(key, (2,), low, high + 1),
     )
+
+
+FAMILIES = {
+  'random_catch': family.Family(
+    form='random_catch, random_catch/NUMBER or random_catch/of_SIZE (of_16)',
+    kind='device',
+    names=lambda: ('random_catch',),
+    find=lambda variant, _: task_distribution.find(RandomCatch, variant),
+    find_scale=lambda _: catch.SCALE,
+  )
+}

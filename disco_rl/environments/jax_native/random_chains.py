@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.environments import family
+from disco_rl.environments import scores
 from disco_rl.environments.jax_native import chain
 from disco_rl.environments.jax_native import task_distribution
 
@@ -51,3 +53,26 @@ class RandomChain(task_distribution.TaskDistribution):
       num_positions=LENGTHS[1],
       num_bits=NUM_BITS,
     )
+
+
+_SCALE = scores.Scale(
+  scores.Benchmark(
+    'random_chain',
+    'Random chains, normalized',
+    '0 is random play (return 0), 1 the better action (return 1), averaged '
+    'over the noise.',
+    is_low_random=True,
+    is_high_best=True,
+  ),
+  low=0.0,
+  high=1.0,
+)
+FAMILIES = {
+  'random_chain': family.Family(
+    form='random_chain, random_chain/NUMBER or random_chain/of_SIZE (of_16)',
+    kind='device',
+    names=lambda: ('random_chain',),
+    find=lambda variant, _: task_distribution.find(RandomChain, variant),
+    find_scale=lambda _: _SCALE,
+  )
+}

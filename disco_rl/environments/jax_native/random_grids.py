@@ -17,12 +17,16 @@ with Adversarial Environment Design". Different here: five actions, as in
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
+from disco_rl.environments import family
+from disco_rl.environments import scores
+from disco_rl.environments.jax_native import exact_returns
 from disco_rl.environments.jax_native import gridworld
 from disco_rl.environments.jax_native import task_distribution
 
@@ -265,3 +269,59 @@ def _level(
     num_kinds=num_slots,
     is_tabular=True,
   )
+
+
+def _find_lpg(variant: str | None) -> family.Builder | None:
+  """Returns the builder of TASK or TASK/NUMBER."""
+  name, *number = (variant or '').split('/', 1)
+  if name not in LPG_TASKS:
+    return None
+  make = functools.partial(make_lpg, name)
+  return task_distribution.find(make, number[0] if number else None)
+
+
+_BENCHMARK = scores.Benchmark(
+  'random_grid',
+  'Random grid worlds, normalized',
+  '0 is random play, 1 the optimal policy that observes the time left, both '
+  'computed by disco_rl/environments/jax_native/exact_returns.py.',
+  is_low_random=True,
+  is_high_best=True,
+)
+_LPG_BENCHMARK = dataclasses.replace(
+  _BENCHMARK, name='lpg', title="LPG's grid worlds, normalized"
+)
+
+
+@functools.lru_cache(maxsize=1024)
+def _find_scale(name: str) -> scores.Scale | None:
+  """Computes the scale of a level; None of whole distributions."""
+  prefix, _, variant = name.partition('/')
+  if not variant.rpartition('/')[2].isdecimal():
+    return None
+  build = FAMILIES[prefix].find(variant, None)
+  level = None if build is None else build()
+  if not isinstance(level, gridworld.GridWorld):
+    return None
+  benchmark = _LPG_BENCHMARK if prefix == 'lpg' else _BENCHMARK
+  return scores.Scale(benchmark, *exact_returns.of_grid_world(level))
+
+
+_LPG_SUITE = tuple(f'lpg/{task}' for task in LPG_TASKS)
+FAMILIES = {
+  'random_grid': family.Family(
+    form='random_grid, random_grid/NUMBER (17) or random_grid/of_SIZE (of_16)',
+    kind='device',
+    names=lambda: ('random_grid',),
+    find=lambda variant, _: task_distribution.find(RandomGrid, variant),
+    find_scale=_find_scale,
+  ),
+  'lpg': family.Family(
+    form='lpg/TASK or lpg/TASK/NUMBER (lpg/dense/17)',
+    kind='device',
+    names=lambda: _LPG_SUITE,
+    find=lambda variant, _: _find_lpg(variant),
+    suites={'lpg5': _LPG_SUITE},
+    find_scale=_find_scale,
+  ),
+}

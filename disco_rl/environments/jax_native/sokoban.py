@@ -19,7 +19,9 @@ from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import boards
+from disco_rl.environments import family
 from disco_rl.environments import packages
+from disco_rl.environments import scores
 from disco_rl.environments.jax_native import sokoban_generator
 from disco_rl.environments.jax_native import sokoban_levels
 
@@ -231,3 +233,42 @@ def _channels(fixed: types.Array, movable: types.Array) -> types.Array:
     movable == sokoban_levels.AGENT,
   )
   return jnp.stack(channels, axis=-1)
+
+
+def _find(
+  variant: str | None, preprocessing: Preprocessing
+) -> family.Builder | None:
+  """Returns the builder of a variant; see `find_levels`."""
+  levels = find_levels(variant)
+  if levels is None:
+    return None
+  import_package()
+  return lambda *_: make(levels(), preprocessing)
+
+
+_SCALE = scores.Scale(
+  scores.Benchmark(
+    'sokoban',
+    'Sokoban, levels solved',
+    'The fraction of the last 100 episodes in which the level was solved. The '
+    'paper shows mean returns (Fig. 2f), in levels like those of I2A; these '
+    'are generated, or from a file.',
+  ),
+  low=0.0,
+  high=1.0,
+)
+FAMILIES = {
+  'sokoban': family.Family(
+    form='sokoban, sokoban/held_out or sokoban/PATH of a file of levels',
+    kind='device',
+    names=lambda: ('sokoban', 'sokoban/held_out'),
+    find=_find,
+    find_scale=lambda _: _SCALE,
+    # Each of at most 120 steps has a reward of -0.1, a box on its target 1, and
+    # the solution 10. So a solved episode returns at least -1, and an unsolved
+    # one with n boxes at most n - 13. With four boxes, limits of 81 to 159
+    # steps also work.
+    success_threshold=-5.0,
+    preprocessing=Preprocessing,
+  )
+}

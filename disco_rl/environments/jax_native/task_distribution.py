@@ -5,14 +5,18 @@ on tasks that it has not seen.
 """
 
 import abc
+from collections.abc import Callable
 import dataclasses
 import functools
+import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import family
 
 
 @types.record
@@ -149,3 +153,18 @@ class Subset(TaskDistribution):
     """Implements `TaskDistribution.draw`."""
     number = jax.random.randint(key, (), 0, self.size)
     return _fixed(self.distribution, _SEED_OF_SUBSETS, number)
+
+
+def find(
+  make: Callable[[], TaskDistribution], variant: str | None
+) -> family.Builder | None:
+  """Finds a distribution of tasks, a subset of it, or a task by its number."""
+  if variant is None:
+    return lambda *_: make()
+  found = re.fullmatch('(of_)?(0|[1-9][0-9]{0,8})', variant)
+  if not found or variant == 'of_0':
+    return None
+  number = int(found[2])
+  if found[1]:
+    return lambda *_: Subset(make(), jnp.int32(number))
+  return lambda *_: numbered(make(), number)

@@ -7,24 +7,13 @@ observes the time left, which agents do not, so its return is an upper bound for
 them.
 """
 
-import functools
-
 import jax
 import numpy as np
 
-from disco_rl.environments import registry
 from disco_rl.environments.jax_native import gridworld
 
 # Row and column of a step, by action.
 _STEPS = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
-
-
-@functools.lru_cache(maxsize=1024)
-def of_environment(name: str) -> tuple[float, float]:
-  """Computes `of_grid_world` for an environment by name."""
-  environment = registry.make(name, 1, 0)
-  assert isinstance(environment, gridworld.GridWorld)
-  return of_grid_world(environment)
 
 
 def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:

@@ -3,9 +3,9 @@
 import pytest
 
 from disco_rl.environments import registry
+from disco_rl.environments.jax_native import exact_returns
 from disco_rl.environments.jax_native import gridworld
 from disco_rl.environments.jax_native import gridworld_tasks
-from disco_rl.evaluation import exact_returns
 from disco_rl.evaluation import normalization
 
 
