@@ -19,7 +19,7 @@ CORE = ('maths', 'networks', 'update_rules', 'agent', 'meta_training')
 _KIND = re.compile(
   r'isinstance\(.*(Host|Jax)(Environment|Training|Group)|is_on_host'
   r'|isinstance\(.*(ActorState|DeviceActing|DeviceTraining|DeviceGroup)'
-  r"|kind\b.*'(host|jax)'"
+  r"|kind\b.*[=!]= '(host|device)'"
 )
 _LOOSE = re.compile(r'\b(Any|PyTree)\b')
 _SKIPPED = {

@@ -128,8 +128,7 @@ def resolve_and_make(
   number = config.num_environments
   environment = made.pop(number) if number in made else make(number)
   for other in made.values():
-    if isinstance(other, environment_base.HostEnvironment):
-      other.close()
+    other.close()
   return rule, config, environment
 
 

@@ -22,7 +22,6 @@ import numpy as np
 from disco_rl import types
 from disco_rl.analysis import recording
 from disco_rl.analysis import scenes
-from disco_rl.environments import base
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import disco
 
@@ -139,9 +138,7 @@ def along_lives(subject: recording.Subject, updates: int) -> Lives:
   make_scene = jax.jit(scenes.from_agent, static_argnums=0)
   steps: list[int] = []
   found: list[list[Distillation]] = [[] for _ in range(subject.config.seeds)]
-  with contextlib.ExitStack() as stack:
-    if isinstance(environment, base.HostEnvironment):
-      stack.callback(environment.close)
+  with contextlib.closing(environment):
     length = subject.agent.config.unroll_length
     play = recording.player(network, environment, length)
     for age in recording.lives(subject, rule, updates, _AGES):

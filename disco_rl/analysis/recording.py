@@ -122,9 +122,7 @@ def lives(
   )
   agent = agent_lib.make(config.agent, environment.spec, rule)
   every = agent.config.whole(max(1, updates // number))
-  with contextlib.ExitStack() as stack:
-    if isinstance(environment, base.HostEnvironment):
-      stack.callback(environment.close)
+  with contextlib.closing(environment):
     trained = training.make(agent, environment, config.seeds)
     seeds = jnp.arange(config.seed, config.seed + config.seeds)
     state = trained.init(jax.vmap(jax.random.key)(seeds))
@@ -143,9 +141,7 @@ def record(subject: Subject, seed: int, length: int) -> scenes.Scene:
   """
   environment = subject.environments(NUM_TRAJECTORIES)
   network, state = subject.agent.network, subject.learner
-  with contextlib.ExitStack() as stack:
-    if isinstance(environment, base.HostEnvironment):
-      stack.callback(environment.close)
+  with contextlib.closing(environment):
     rollout = play(
       network, environment, state.params, jax.random.key(seed), length
     )

@@ -11,7 +11,6 @@ from disco_rl import config as config_lib
 from disco_rl.api import agent_files
 from disco_rl.api import policy as policy_lib
 from disco_rl.api import trainer as trainer_lib
-from disco_rl.environments import base
 from disco_rl.environments import family
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
@@ -210,9 +209,6 @@ def _make_one(
   source = wrapping.recognize(given, preprocessing)
   environment = source.build(source.num_environments or 1, 0)
   # Do not close an environment that is an object: others may be using it.
-  if (
-    isinstance(environment, base.HostEnvironment)
-    and source.num_environments is None
-  ):
+  if source.num_environments is None:
     environment.close()
   return environment

@@ -572,8 +572,7 @@ class Trainer(policy_lib.Acting):
     if self._is_closed:
       return
     self._is_closed = True
-    if isinstance(self._environment, base.HostEnvironment):
-      self._environment.close()
+    self._environment.close()
 
   def __copy__(self) -> Self:
     """Copies the agent and the state of training.

@@ -37,6 +37,9 @@ class AnyEnvironment:
     """
     return action
 
+  def close(self) -> None:
+    """Frees the resources; JAX-native environments have none."""
+
 
 class JaxEnvironment(AnyEnvironment, abc.ABC):
   """One environment as pure functions; callers vmap, jit and scan it.

@@ -427,8 +427,7 @@ class Evaluation:
 
   def close(self) -> None:
     """Closes host environments; `run` cannot be called afterwards."""
-    if isinstance(self._environment, environment_base.HostEnvironment):
-      self._environment.close()
+    self._environment.close()
 
   def _content(
     self, train_state: agent_lib.AgentState, environment_steps: int

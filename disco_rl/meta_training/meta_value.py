@@ -23,6 +23,7 @@ from disco_rl.maths import shared_batch
 from disco_rl.maths import value_targets
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
+from disco_rl.update_rules import disco
 
 _TORSO = torsos.TorsoConfig()
 
@@ -44,8 +45,12 @@ class MetaValueConfig(config_lib.Settings, prefix='meta_value_'):
   hidden_sizes: torsos.HiddenSizes = (512, 512)
   learning_rate: config_lib.Positive = 3e-4
   # Without the prefix: one setting for these and the rule's fields.
-  discount: Annotated[config_lib.Fraction, config_lib.Alias('discount')] = 0.997
-  lambda_: Annotated[config_lib.Fraction, config_lib.Alias('lambda_')] = 0.95
+  discount: Annotated[config_lib.Fraction, config_lib.Alias('discount')] = (
+    disco.Disco.discount
+  )
+  lambda_: Annotated[config_lib.Fraction, config_lib.Alias('lambda_')] = (
+    disco.Disco.lambda_
+  )
   moments_decay: config_lib.Decay = 0.99
   on_inner_batches: bool = False
 
