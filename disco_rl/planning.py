@@ -576,20 +576,24 @@ class Cluster:
     for needs, devices in parts:
       needs.check_host(self.host_memory)
       device = max(device, needs.most_held(self.memory, enough=device))
-      of_part = np.zeros(len(LIMITS))
+      part_seconds = np.zeros(len(LIMITS))
       for load in needs.loads:
         if load.schedule.runs_per_step:
           one = cost(load.call)
-          of_one = self.seconds(one, dtype)
+          program_seconds = self.seconds(one, dtype)
           # Simultaneous acting may take longer than the program.
-          of_one[-1] = load.schedule.actions_between / actions_per_second + max(
-            0.0,
-            load.schedule.actions_during / actions_per_second - of_one.sum(),
+          program_seconds[-1] = (
+            load.schedule.actions_between / actions_per_second
+            + max(
+              0.0,
+              load.schedule.actions_during / actions_per_second
+              - program_seconds.sum(),
+            )
           )
-          of_part += load.schedule.runs_per_step * of_one
+          part_seconds += load.schedule.runs_per_step * program_seconds
           flop += devices * load.schedule.runs_per_step * one.flop
       # All wait for the part that takes longest.
-      seconds = max(seconds, of_part, key=np.sum)
+      seconds = max(seconds, part_seconds, key=np.sum)
     host = max(needs.host for needs, _ in parts)
     disk = sum(needs.disk for needs, _ in parts)
     (step, number, of_environments), total = steps, float(seconds.sum())

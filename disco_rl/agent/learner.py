@@ -135,16 +135,16 @@ def gradient(
     taken_gradient, loss_logs = jax.grad(total_loss, has_aux=True, argnums=1)(
       rule, taken, targets, rollout
     )
-    (of_params,) = shared_batch.mean(pullback(taken_gradient))
+    (params_gradient,) = shared_batch.mean(pullback(taken_gradient))
     logs = {**_means(logs, rollout.mask), **loss_logs}
   else:
     loss = functools.partial(_loss_of_params, network, rule)
-    of_params = mixed_mode.known_gradient(
+    params_gradient = mixed_mode.known_gradient(
       loss, state.params, targets, rollout, known_gradient
     )
     logs = _means(logs, rollout.mask)
-  chex.assert_trees_all_equal_shapes(of_params, state.params)
-  return Update(targets, of_params, logs), rule_state
+  chex.assert_trees_all_equal_shapes(params_gradient, state.params)
+  return Update(targets, params_gradient, logs), rule_state
 
 
 def _apply(

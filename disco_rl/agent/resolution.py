@@ -141,24 +141,24 @@ def _settings(
   """Resolves all settings, for images or for other observations."""
   card = rule.card or cards.Card('')
   recommended = card.recommended_for(is_image, is_paper=sizes == 'paper')
-  of_card = _of_card(rule, recommended, is_image)
+  from_card = _from_card(rule, recommended, is_image)
   below = config_lib.flatten(agent_lib.AgentConfig())
   if sizes == 'paper':
-    of_paper = card.recommended.get('paper', {})
-    named = {x for x in of_card if x not in _SIZED or x in of_paper}
+    from_paper = card.recommended.get('paper', {})
+    named = {x for x in from_card if x not in _SIZED or x in from_paper}
     below |= sizes_lib.PAPER_IMAGES if is_image else {}
-    below |= {name: of_card[name] for name in named}
+    below |= {name: from_card[name] for name in named}
   else:
     below |= sizes_lib.SMALL
     below |= sizes_lib.SMALL_IMAGES if is_image else {}
-    below |= of_card
+    below |= from_card
   return _Settings(
     agent={**below, **_fit(given, below), **given},
     rule=_of_rule(rule, recommended),
   )
 
 
-def _of_card(
+def _from_card(
   rule: registry.LoadedRule, recommended: Mapping[str, Any], is_image: bool
 ) -> dict[str, Any]:
   """Returns the settings of agents on the card of a rule."""

@@ -89,6 +89,6 @@ def load_rule(
       'disco_rl.update_rules.base.UpdateRule.'
     )
   rule_checks.check_params(rule, params or {})
-  of_class = hasattr(rule, 'recommended')
-  card = registry.card_of_class(type(rule)) if of_class else None
+  is_class_card = hasattr(rule, 'recommended')
+  card = registry.card_of_class(type(rule)) if is_class_card else None
   return LoadedRule(rule, params or {}, card=card)

@@ -277,8 +277,8 @@ def _compare(
 ) -> Comparison:
   groups: dict[str, dict[float, list[Result]]] = {}
   for result in results:
-    of_rule = groups.setdefault(result.rule, {})
-    of_rule.setdefault(result.learning_rate, []).append(result)
+    rates_of_rule = groups.setdefault(result.rule, {})
+    rates_of_rule.setdefault(result.learning_rate, []).append(result)
   environments = list(dict.fromkeys(r.environment for r in results))
   missing = [
     Result(name, rule, rate, failure='it is not among the runs')

@@ -164,8 +164,8 @@ def _how(showcase: Showcase) -> Iterator[pages.Block]:
       [
         ['steps', *(f'{step:,.0f}' for step in steps)],
         *(
-          [name, *(f'{value:.2f}' for value in of_one)]
-          for name, of_one in values.items()
+          [name, *(f'{value:.2f}' for value in numbers)]
+          for name, numbers in values.items()
         ),
         ['', *('kept' if step == kept else '' for step in steps)],
       ]

@@ -61,10 +61,10 @@ def _backward(
 ) -> tuple[types.Params, types.PyTree, None, None]:
   params, targets, rollout = residuals
   gradients = jax.grad(loss, argnums=(0, 1))
-  _, (of_params, of_targets) = jax.jvp(
+  _, (params_gradient, targets_gradient) = jax.jvp(
     lambda params: gradients(params, targets, rollout), (params,), (cotangent,)
   )
-  return of_params, of_targets, None, None
+  return params_gradient, targets_gradient, None, None
 
 
 known_gradient.defvjp(_forward, _backward)

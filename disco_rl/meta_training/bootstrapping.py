@@ -91,7 +91,7 @@ class BootstrappedGradient(estimator_lib.DeviceEstimator):
     target = problem.learner(member).params
     if self.settings.is_grounded:
       target = problem.outer_step(member, outer_gradient)
-    of_params, matching_logs = problem.divergence_gradient(
+    params_gradient, matching_logs = problem.divergence_gradient(
       last.params, jax.lax.stop_gradient(target), validation
     )
     sweep = meta_gradient.MetaGradient(
@@ -100,7 +100,7 @@ class BootstrappedGradient(estimator_lib.DeviceEstimator):
     gradient, target_logs = sweep(
       rule_params,
       trajectory,
-      meta_gradient.initial_cotangents(rule_params, last, of_params),
+      meta_gradient.initial_cotangents(rule_params, last, params_gradient),
     )
     return (
       gradient,

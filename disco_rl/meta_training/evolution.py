@@ -58,10 +58,10 @@ class EvolutionStrategies(estimator_lib.DeviceEstimator):
   @property
   def steps(self) -> estimator_lib.Steps:
     """The steps: N updates of the member; perturbed runs also validate."""
-    of_member = self.problem.steps(self.problem.num_updates, validations=0)
-    of_run = self.problem.steps(self.problem.num_updates, validations=1)
+    per_member = self.problem.steps(self.problem.num_updates, validations=0)
+    per_run = self.problem.steps(self.problem.num_updates, validations=1)
     return estimator_lib.Steps(
-      of_member, of_member + 2 * self.settings.pairs * of_run
+      per_member, per_member + 2 * self.settings.pairs * per_run
     )
 
   def __call__(

@@ -369,8 +369,8 @@ class HostGroup(population.Group):
       _, (_, _, segment) = calls['backward']
       number = inner_loop.config.inner_updates // inner_loop.config.save_every
       host += number * memory.tree_bytes(segment)
-    of_member = checkpoints * member + replay.disk
-    return host, self.config.num_members * of_member
+    per_member = checkpoints * member + replay.disk
+    return host, self.config.num_members * per_member
 
   def schedule(self) -> dict[str, planning.Schedule]:
     """Implements `population.Group.schedule`, for one row of devices."""

@@ -157,10 +157,16 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
       part: tuple[inner_loop_lib.Trajectory, types.Params],
     ) -> tuple[Cotangents, types.Logs]:
       trajectory, gradient = part
-      of_state, of_rule = cotangents
-      of_params = optax.tree.add_scale(of_state.params, 1 / number, gradient)
-      of_state = dataclasses.replace(of_state, params=of_params)
-      return self._sweep_part(rule_params, trajectory, (of_state, of_rule))
+      state_cotangent, rule_cotangent = cotangents
+      params_gradient = optax.tree.add_scale(
+        state_cotangent.params, 1 / number, gradient
+      )
+      state_cotangent = dataclasses.replace(
+        state_cotangent, params=params_gradient
+      )
+      return self._sweep_part(
+        rule_params, trajectory, (state_cotangent, rule_cotangent)
+      )
 
     last = problem.learner(member)
     nothing = initial_cotangents(
@@ -334,18 +340,20 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
 
 
 def initial_cotangents(
-  rule_params: types.Params, last: learner.LearnerState, of_params: types.Params
+  rule_params: types.Params,
+  last: learner.LearnerState,
+  params_gradient: types.Params,
 ) -> Cotangents:
   """Makes the initial cotangents of the sweep, zero except for parameters.
 
   Args:
     rule_params: eta.
     last: The learner state after the last update.
-    of_params: The gradient of the outer loss with respect to its parameters.
+    params_gradient: The gradient of the outer loss by its parameters.
   """
-  of_state = jax.tree.map(jnp.zeros_like, _partition(last)[0])
-  of_state = dataclasses.replace(of_state, params=of_params)
-  return of_state, jax.tree.map(jnp.zeros_like, rule_params)
+  state_cotangent = jax.tree.map(jnp.zeros_like, _partition(last)[0])
+  state_cotangent = dataclasses.replace(state_cotangent, params=params_gradient)
+  return state_cotangent, jax.tree.map(jnp.zeros_like, rule_params)
 
 
 def _backpropagate(
@@ -365,7 +373,7 @@ def _backpropagate(
   Returns:
     The cotangents of the state, and the logs.
   """
-  of_after, of_rule = cotangents
+  after_cotangent, rule_cotangent = cotangents
   differentiable, constant = _partition(state)
 
   def outputs(
@@ -379,10 +387,13 @@ def _backpropagate(
   (_, loss), pullback, logs = jax.vjp(
     outputs, rule_params, differentiable, has_aux=True
   )
-  of_rule_here, of_before = shared_batch.mean(
-    pullback((of_after, jnp.ones_like(loss)))
+  new_rule_cotangent, before_cotangent = shared_batch.mean(
+    pullback((after_cotangent, jnp.ones_like(loss)))
   )
-  return (of_before, jax.tree.map(jnp.add, of_rule, of_rule_here)), logs
+  return (
+    before_cotangent,
+    jax.tree.map(jnp.add, rule_cotangent, new_rule_cotangent),
+  ), logs
 
 
 def _partition(tree: types.PyTree) -> tuple[types.PyTree, types.PyTree]:

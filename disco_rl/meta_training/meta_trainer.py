@@ -80,16 +80,18 @@ def config_of(
   """
   record = config_lib.MetaTrainingConfig
   settings_lib.check_names(settings, settings_lib.names(record), 'The config')
-  of_rule = {*settings_lib.names(disco.Disco, nested=False)}
+  rule_names = {*settings_lib.names(disco.Disco, nested=False)}
   given = {
     name: value
     for name, value in settings.items()
-    if value is not None or name not in of_rule
+    if value is not None or name not in rule_names
   }
   config = settings_lib.build(record, given)
   if config.rule == config_lib.UNTRAINED:
     return config
-  own = {name: vars(config.rule_settings)[name] for name in of_rule & {*given}}
+  own = {
+    name: vars(config.rule_settings)[name] for name in rule_names & {*given}
+  }
   rule, _ = build.load_rule(config.rule, own)
   asked = settings_lib.flatten(config.rule_settings.network)
   network = settings_lib.flatten(rule.network)

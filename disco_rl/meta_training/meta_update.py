@@ -70,12 +70,12 @@ def meta_optimizers(
     config.max_meta_gradient_norm,
     config.meta_decay_steps,
   )
-  of_agents, of_mean = adam, optax.identity()
+  member_optimizer, mean_optimizer = adam, optax.identity()
   if not config.adam_per_agent:
-    of_agents, of_mean = of_mean, of_agents
+    member_optimizer, mean_optimizer = mean_optimizer, member_optimizer
   if config.average_rule:
-    of_mean = optax.chain(of_mean, averaging())
-  return of_agents, of_mean
+    mean_optimizer = optax.chain(mean_optimizer, averaging())
+  return member_optimizer, mean_optimizer
 
 
 class AveragingState(NamedTuple):

@@ -486,10 +486,10 @@ def _restore_by_name(
   if not missing and {*former} == {*found}:
     tree = restore(target)
     return {name: tree[name] for name in target}
-  of_held = jax.tree.map_with_path(
+  wanted_by_held = jax.tree.map_with_path(
     lambda path, _: wanted[present(_name(path))], held
   )
-  restored = _by_name(restore(of_held))
+  restored = _by_name(restore(wanted_by_held))
   read = {present(name): leaf for name, leaf in restored.items()}
   leaves = [read[x] if x in read else _zeros(wanted[x]) for x in wanted]
   return jax.tree.unflatten(jax.tree.structure(target), leaves)

@@ -162,7 +162,7 @@ def to_devices(
 def shapes(
   tree: types.PyTree, mesh: jax.sharding.Mesh, spec: PartitionSpec
 ) -> types.PyTree:
-  """Returns shapes of arrays placed by `put`, to compile programs for them."""
+  """Returns shapes of arrays from `to_devices`, to compile programs."""
   place = _placement(mesh, spec)
   return jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree

@@ -173,8 +173,8 @@ def _held_out(found: Mapping[str, Any]) -> str:
   agents, updates = found.get('agents'), found.get('updates')
   title = escaping.markdown(f'mean of {agents} agents after {updates} updates')
   rows = []
-  for name, of_one in _entries(found.get('returns')).items():
-    entries = _entries(of_one)
+  for name, found_entries in _entries(found.get('returns')).items():
+    entries = _entries(found_entries)
     values = [entries.get(x) for x in ('mean', 'min', 'max')]
     if all(map(_is_number, values)):  # Otherwise no episode had ended.
       mean, low, high = (f'{x:.3g}' for x in values)

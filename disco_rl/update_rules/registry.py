@@ -184,7 +184,7 @@ def load_with_card(
       'hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
     )
   path = sources.locate(name)
-  params, network, of_file = weights.load_with_config(path)
+  params, network, file_settings = weights.load_with_config(path)
   known = sources.locate_card(name, path)
   if known and known.sha256 not in (None, cards.sha256_of(path)):
     _say(
@@ -193,7 +193,7 @@ def load_with_card(
       'of the two was replaced: get both again.'
     )
     known = None
-  own = {'network': network, **of_file}
+  own = {'network': network, **file_settings}
   if known is None:
     _say(f'{name} has no card next to it with recommended settings.')
   else:

@@ -104,7 +104,7 @@ def locate_card(text: str, found: str) -> cards.Card | None:
 
   Args:
     text: The name, path or address of the rule.
-    found: The path that `find` returned.
+    found: The path that `locate` returned.
 
   Raises:
     CardError: The card is damaged.
@@ -220,9 +220,9 @@ def _checked(path: str, sha256: str | None) -> str:
 
 
 def _find_published(name: str) -> str:
-  """Finds the file of a published rule; see `find`."""
-  urls, of_rule = PUBLISHED[name]
-  url, sha256 = urls[0], of_rule.sha256
+  """Finds the file of a published rule; see `locate`."""
+  urls, published = PUBLISHED[name]
+  url, sha256 = urls[0], published.sha256
   assert sha256 is not None
   remedy = (
     f'Download {url} by hand and set {DIRECTORY_VARIABLE} to its directory.'

@@ -76,7 +76,7 @@ class Walk(base.JaxEnvironment):
 
 
 def params(seed: int) -> types.Params:
-  """Of a policy that is far from uniform, and differs between places."""
+  """Parameters of a policy far from uniform that differs between places."""
   params = jax.tree.map(lambda x: 5.0 * x, NETWORK.init(jax.random.key(seed)))
   head = jax.tree.map(lambda x: 10.0 * x, params['agent/~/logits'])
   return {**params, 'agent/~/logits': head}

@@ -220,7 +220,7 @@ def test_calls_on_the_host_add_up(number: int) -> None:
 
 
 def test_statistics_on_the_host_are_those_of_the_device() -> None:
-  """Of equal rollouts, and so are the batches that agents learn from."""
+  """Agents make equal rollouts, and learn from equal batches."""
   config = dataclasses.replace(
     NORMALIZING, batch_size=8, on_policy_share=1.0, replay_capacity=8
   )
@@ -304,7 +304,7 @@ def agents() -> training.DeviceTraining:
 
 
 def numbers(tree: Any) -> Any:
-  """As NumPy arrays, also of PRNG keys."""
+  """Converts leaves to NumPy arrays, also PRNG keys."""
   return jax.tree.map(lambda x: np.asarray(files.to_data(x)), tree)
 
 
@@ -461,7 +461,7 @@ RULES: dict[str, rule_base.UpdateRule] = {
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-  """Of one agent per kind of probe; by kind, cue (-1, 1) and step (0, 1).
+  """One agent per kind of probe; values by kind, cue (-1, 1) and step (0, 1).
 
   Attributes:
     value: [kinds, cues, steps].

@@ -325,7 +325,7 @@ def test_each_frame_is_held_once() -> None:
 def test_the_footprint_is_what_is_allocated(
   tmp_path: pathlib.Path, is_mapped: bool
 ) -> None:
-  """Of memory, by the system's own count; of the disk, by the files."""
+  """Sizes in memory, by the system's own count, and on disk, by the files."""
   spec = types.EnvironmentSpec(
     jax.ShapeDtypeStruct((64, 64, 4), np.uint8), num_actions=2, frame_stack=4
   )

@@ -156,7 +156,7 @@ def test_environments_of_all_kinds(
 
 
 class Level(Bandit):
-  """As classes of other packages: the seed follows settings."""
+  """A class like those of other packages: the seed follows settings."""
 
   def __init__(self, size: int = 3, seed: int = 0):
     super().__init__(seed)
@@ -577,7 +577,7 @@ SPEC = types.EnvironmentSpec(
 
 
 def rollout() -> types.Rollout:
-  """As a user may make one, with NumPy."""
+  """An environment as a user may make one, with NumPy."""
   generator = np.random.default_rng(0)
   return disco_rl.Rollout(
     observation=generator.normal(size=(T + 1, B, 2)),

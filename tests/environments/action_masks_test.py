@@ -228,7 +228,7 @@ def test_masks_of_multi_discrete_actions() -> None:
 
 
 class Menu(dm_env.Environment):
-  """Of dm_env; the action must be the only legal one."""
+  """An environment of dm_env; the action must be the only legal one."""
 
   def __init__(self, seed: int):
     del seed

@@ -100,7 +100,7 @@ def test_wrappers_can_be_copied_and_have_no_private_attributes() -> None:
 
 
 def test_a_stack_continues_where_other_frames_were_shown() -> None:
-  """As after a kill, where the first episode has begun again."""
+  """The case after a kill, where the first episode has begun again."""
   act = np.array([1, 0])
   saved, other = (
     frame_stack.FrameStack(discovering.Counting(7), num_frames=3)

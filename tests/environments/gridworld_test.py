@@ -530,7 +530,7 @@ def _is_exact(task: Any) -> bool:
 
 
 def _first_returns(reward: Any, is_last: Any) -> np.ndarray:
-  """Of the first episode: [..., T] -> [...]."""
+  """Return of the first episode: [..., T] -> [...]."""
   assert np.asarray(is_last).any(-1).all(), 'an episode did not end'
   ended_before = np.cumsum(is_last, axis=-1) - is_last > 0
   return np.where(ended_before, 0, reward).sum(-1)

@@ -47,7 +47,7 @@ def _check(
 def _gymnax_rollout(
   environment: gymnax_adapter.GymnaxEnvironment,
 ) -> Callable[[Any, Any], Any]:
-  """As `conformance.jax_rollout`, by gymnax's own `reset` and `step`."""
+  """Plays as `conformance.jax_rollout`, by gymnax's own `reset` and `step`."""
   env, _ = gymnax.make(environment.env.name)
   params = environment.params
 

@@ -16,7 +16,7 @@ SCREEN = {'glyphs': (21, 79), 'blstats': (27,), 'message': (256,)}
 
 
 def test_rules_and_limits_are_those_of_the_benchmarks() -> None:
-  """Of Kuettler et al. (2020), and of the NetHack Challenge."""
+  """The benchmarks of Kuettler et al. (2020), and the NetHack Challenge."""
   tasks: Any = mock.Mock(TASK_ACTIONS='few')
   tasks.nethack.USEFUL_ACTIONS, tasks.nethack.ACTIONS = 'useful', 'all'
   rules, limits = nethack._task(tasks, nethack.BENCHMARK)

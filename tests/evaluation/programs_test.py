@@ -26,11 +26,11 @@ class Constant(environment_base.JaxEnvironment):
   spec = _inner.spec
 
   def reset(self, key):
-    """As Catch."""
+    """Implements it as Catch does."""
     return self._inner.reset(key)
 
   def step(self, state, action, key):
-    """As Catch."""
+    """Implements it as Catch does."""
     return self._inner.step(state, action, key)
 
 
@@ -38,7 +38,7 @@ class Failing(discovering.Counting):
   """Fails in its fifth step, in the second rollout."""
 
   def step(self, action: Any) -> Any:
-    """As Counting."""
+    """Implements it as Counting does."""
     if self._steps == 4:
       raise OSError('broken')
     return super().step(action)

@@ -9,7 +9,7 @@ from disco_rl.runtime import metrics
 def test_long_names_of_folders_are_cut_and_stay_different(
   tmp_path: pathlib.Path,
 ) -> None:
-  """As those of rules in deep folders."""
+  """Names like those of rules in deep folders."""
   path = f'rule={"deep/" * 60}'
   names = {runs.slug(f'{path}{x}/rule.npz') for x in ('a', 'b', 'a-', 'c')}
   assert len(names) == 4

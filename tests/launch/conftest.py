@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope='session')
 def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  """Of two agents with checkpoints after 10 and 20 updates; read only."""
+  """Run of two agents with checkpoints after 10 and 20 updates; read only."""
   workdir = tmp_path_factory.mktemp('evaluate') / 'run'
   launch(workdir, *CATCH)
   return workdir

@@ -85,7 +85,7 @@ def test_products_of_the_sweep_agree(
   }
 
   def products(network: agent_network.AgentNetwork) -> Any:
-    """Of the Hessian and a direction, in both modes."""
+    """Products of the Hessian and a direction, in both modes."""
     loss = loss_of(network)
 
     @jax.jit

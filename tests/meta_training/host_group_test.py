@@ -368,7 +368,7 @@ def test_replays_can_be_saved_once_they_have_directories(
 
 
 def test_environments_resume_in_micro_batches_of_another_size() -> None:
-  """As on other devices: each agent continues in its own."""
+  """Each agent continues in its own, as on other devices."""
   stepped, other = steps_of(4, 1), make_group(4, 2)
   saved = stepped.group.save_environments()
   assert saved is not None

@@ -41,7 +41,7 @@ def make_group() -> host_group.HostGroup:
 
 @pytest.fixture(scope='module')
 def rollouts() -> list[types.Rollout]:
-  """Of all agents, [S, T or T+1, E, ...]; agent 1 is reset after the second."""
+  """Rollouts of all agents, [S, T or T+1, E, ...]; agent 1 is reset after 2."""
   group = make_group()
   unroll = host_actor.HostActor.unroll
   recorded = []

@@ -33,7 +33,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def random_inputs(prediction_size: int) -> meta_features.MetaInputs:
-  """Of agents like no others: rewards everywhere, and heads that are random."""
+  """Scenes of agents like no others: rewards everywhere, heads at random."""
   rng = np.random.default_rng(5)
   normal = lambda *shape: rng.normal(size=(T + 1, B, *shape)).astype(np.float32)
   logits = normal(A)

@@ -80,7 +80,7 @@ def test_agents_learn_from_the_discovered_rule_alone() -> None:
     state, _, _ = take_step(state)
 
   def returns(rule_params: types.Params) -> np.ndarray:
-    """Of new agents after some updates by the rule, [agents]."""
+    """Returns of new agents after some updates by the rule, [agents]."""
     keys = jax.random.split(jax.random.key(1), config.agents)
     members = group.init(keys, rule_params)
     for _ in range(7):

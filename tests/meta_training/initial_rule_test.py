@@ -114,7 +114,7 @@ class Emits:
 
 
 def spread_of(monkeypatch: pytest.MonkeyPatch, pi: np.ndarray) -> float:
-  """Of a rule that emits pi, whatever its parameters."""
+  """Spread of a rule that emits pi, whatever its parameters."""
   monkeypatch.setattr(meta_network, 'transform', lambda _: Emits(pi))
   params: Any = None
   return float(initial_rule.spread(jax.random.key(0), CONFIG, params))

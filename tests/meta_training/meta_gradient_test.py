@@ -49,7 +49,7 @@ def make_inner_loop(
   batch_size: int,
   **fields: Any,
 ) -> inner_loop_lib.InnerLoop:
-  """Of an agent with these fields, in as many environments as trajectories."""
+  """Inner loop of such an agent, in as many environments as trajectories."""
   agent = agent_lib.Agent(
     config=agent_lib.AgentConfig(
       batch_size=batch_size,
@@ -162,7 +162,7 @@ def small_inner_loop(
   optimizer: optax.GradientTransformation,
   compute_dtype: str = 'float32',
 ) -> inner_loop_lib.InnerLoop:
-  """Of an agent with a recurrent core; the golden agents have none."""
+  """Inner loop of an agent with a recurrent core; golden agents have none."""
   network = small.network(
     SPEC,
     RULE.output_spec(A),

@@ -452,7 +452,7 @@ def one_update(
 def test_the_meta_update_is_dropped_where_something_is_not_finite(
   gradient: float, loss: float, is_kept: bool
 ) -> None:
-  """Of the gradient or the losses; Adam stays as it was."""
+  """Gradient or losses are not finite; Adam stays as it was."""
   update, logs, is_adam_the_same = one_update(gradient, loss)
   assert logs['failed'] == (not is_kept)
   # The first step of Adam is the learning rate times the sign.

@@ -123,7 +123,7 @@ def _learn(
 
 
 def learned_values(rollouts: types.Rollout, go_on: float) -> np.ndarray:
-  """Of the states, for the policy that takes action 0 with go_on."""
+  """Values of the states, for the policy that takes action 0 with go_on."""
   return np.asarray(_learn(initial_state(), rollouts, logits_of(go_on)))
 
 

@@ -37,7 +37,7 @@ def test_some_entries_are_overwritten() -> None:
 
 
 def test_parts_join_in_the_order_of_their_indices() -> None:
-  """As those of two micro-batches on two devices."""
+  """Parts like those of two micro-batches on two devices."""
   parts = [numbered([0, 2]), numbered([1, 3])]
   joined = offloading.collect(parts, [np.array([0, 2]), np.array([1, 3])])
   assert_same(joined, numbered([0, 1, 2, 3]))

@@ -112,7 +112,7 @@ def entropy(logits: np.ndarray) -> float:
 
 
 def mean_of(term: Callable[[int, int], float], mask: np.ndarray) -> float:
-  """Of a function of t and b, over the real transitions."""
+  """Mean of a function of t and b over the real transitions."""
   real = [(t, b) for t in range(T) for b in range(B) if mask[t, b]]
   return sum(term(t, b) for t, b in real) / (len(real) + 1e-8)
 

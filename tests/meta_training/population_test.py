@@ -201,7 +201,7 @@ def test_chunk_sizes_agree(warm: Warm) -> None:
 
 
 def test_updates_of_members_are_summed(warm: Warm) -> None:
-  """Of each member's own Adam; gradients are read from its first moments."""
+  """Each member has an Adam; gradients are read from its first moments."""
   optimizer = warm.group.config.optimizer
   _, by_name = flatten_util.ravel_pytree(warm.rule_params)
 

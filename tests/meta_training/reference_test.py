@@ -342,7 +342,7 @@ def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
 def test_a_meta_step_is_that_of_the_reference(
   kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  """Of several agents, with replay, time limits, and padding on the device.
+  """Several agents have replay, time limits, and padding on the device.
 
   The bounds are ten times what was measured.
   """

@@ -201,7 +201,7 @@ def stack(trees: list[Any]) -> Any:
 
 
 def inner_gradient(rule: Table, table: Table, batch: Arrays) -> Table:
-  """Of the rule's loss with respect to an agent's table."""
+  """Gradient of the rule's loss with respect to an agent's table."""
   gradient = {name: np.zeros_like(x) for name, x in table.items()}
   weight = 1.0 / (len(real(batch)) + 1e-8)
   for t, b in real(batch):
@@ -231,7 +231,7 @@ def outer_loss_of(
   validation: Arrays,
   advantage: np.ndarray,
 ) -> float:
-  """Of the rule: N updates, their regularizers, and the validation loss."""
+  """Loss of the rule: N updates, their regularizers, the validation loss."""
   total = 0.0
   for batch in batches:
     table = descend(table, inner_gradient(rule, table, batch))

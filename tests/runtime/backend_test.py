@@ -17,7 +17,7 @@ Function = Callable[[types.Array], types.Array]
 
 
 def convolution_gradient(x: types.Array) -> types.Array:
-  """Of a loss of a convolution, with respect to its filters."""
+  """Gradient of a convolution's loss with respect to its filters."""
   layer = hk.without_apply_rng(
     hk.transform(lambda image: convolutions.Convolution(2)(image))
   )

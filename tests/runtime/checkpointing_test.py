@@ -127,7 +127,7 @@ def test_a_checkpoint_without_its_folder_of_arrays(copy: pathlib.Path) -> None:
 def test_a_checkpoint_without_digests_is_used_and_reported(
   copy: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-  """As where they were deleted."""
+  """Digests may have been deleted."""
   (copy / '3' / 'default' / 'digests.json').unlink()
   assert restore(copy) == 3
   assert 'step 3 in .* has no digests' in capsys.readouterr().err.replace(

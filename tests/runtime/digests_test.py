@@ -15,7 +15,7 @@ ROWS = 'update,seed,environment_steps,return\n1,0,10,0.5\n2,0,20,0.75\n'
 
 @pytest.fixture
 def workdir(tmp_path: pathlib.Path) -> pathlib.Path:
-  """Of a training that has ended after two updates."""
+  """Folder of a training that has ended after two updates."""
   (tmp_path / 'metrics.csv').write_text(ROWS)
   digests.write_summary(tmp_path, {'updates': 2})
   return tmp_path

@@ -256,7 +256,7 @@ def test_other_processes_share_the_folder_of_the_first(
 def test_a_change_of_the_working_directory_scatters_nothing(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  """As environments and other code of users may make."""
+  """Environments and other code of users may change it."""
   (tmp_path / 'elsewhere').mkdir()
   monkeypatch.chdir(tmp_path)
   change = lambda: os.chdir(tmp_path / 'elsewhere')

@@ -52,7 +52,7 @@ def test_the_first_signal_is_noted(
 
 
 def test_signals_close_together_are_one_request() -> None:
-  """As `timeout` sends them, to a process and to its group."""
+  """Two signals, as `timeout` sends them to a process and to its group."""
   with pytest.raises(signals.Interrupted), signals.StopSignals() as requests:
     requests.install()
     for _ in range(2):
@@ -77,7 +77,7 @@ def test_repeated_limits_of_time_do_not_end_a_run_that_saves(
 
 
 def test_ignored_signals_stay_ignored() -> None:
-  """As SIGHUP is under nohup."""
+  """A signal that is ignored, as SIGHUP is under nohup."""
   signal.signal(signal.SIGHUP, signal.SIG_IGN)
   with signals.StopSignals() as requests:
     requests.install()

@@ -135,7 +135,7 @@ PRESENT = {
 def test_changes_of_settings_are_recorded(
   path: pathlib.Path, kind: str, tmp_path: pathlib.Path
 ) -> None:
-  """Of the settings of each earlier version, with its defaults."""
+  """The settings are those of each earlier version, with its defaults."""
   snapshot = metrics.read_json(path)
   # As JSON has them.
   metrics.write_json(tmp_path / 'now.json', PRESENT[kind]())

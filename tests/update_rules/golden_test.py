@@ -284,7 +284,7 @@ def test_updates_and_meta_gradient(case: goldens.Case) -> None:
 @pytest.mark.usefixtures('usual_compilation')
 @pytest.mark.parametrize('case', [PUBLISHED, 'actor_critic_a3'], indirect=True)
 def test_updates_optimized(case: goldens.Case) -> None:
-  """As users run them: one by one, and with the compiler's defaults."""
+  """Rules as users run them: one by one, with the compiler's defaults."""
   step = jax.jit(case.step)
   state, reports = case.state, []
   for rollout in case.rollouts:

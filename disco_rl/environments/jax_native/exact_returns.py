@@ -44,8 +44,8 @@ def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
     # Each action is random with this probability, otherwise the best.
     values = np.zeros((task.walls.size, 1 << task.object_kind.size))
     for _ in range(task.step_limit):
-      of_arrival = _collect(task, _respawn(task, values))
-      by_action = of_arrival[arrive]
+      arrival_values = _collect(task, _respawn(task, values))
+      by_action = arrival_values[arrive]
       values = task.step_reward + slip * by_action.mean(0)
       if slip < 1:
         values += (1 - slip) * by_action.max(0)
