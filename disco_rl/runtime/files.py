@@ -258,7 +258,7 @@ def _why_missing(path: pathlib.Path) -> str:
     alike = [x for x in names if path.suffix and x.endswith(path.suffix)]
     near = difflib.get_close_matches(path.name, names)
     if shown := list(dict.fromkeys([*near, *alike]))[:_MAX_LISTED]:
-      return f'Likely the name is mistyped: beside it are {", ".join(shown)}.'
+      return f'Likely the name is mistyped: its folder has {", ".join(shown)}.'
   return (
     'Likely the path is mistyped, or the file was moved or not yet written.'
   )

@@ -104,7 +104,7 @@ def test_a_missing_rule_has_a_likely_cause(
   assert 'a run that discovers no rule' in message(path)
   (run / 'initial_rule.npz').touch()
   assert 'has not saved it yet: rule.npz comes with the first' in message(path)
-  assert 'beside it are initial_rule.npz' in message(run / 'initial_rul.npz')
+  assert 'its folder has initial_rule.npz' in message(run / 'initial_rul.npz')
   assert f'a discovery writes {path}' in message(run, IsADirectoryError)
   path.symlink_to('gone')
   path.rename(run / 'link.npz')
