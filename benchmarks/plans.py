@@ -31,7 +31,7 @@ from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
-from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import meta_network
 from disco_rl.runtime import compilation
@@ -109,7 +109,7 @@ def planned(
 
 def discovery_record(
   module: ModuleType, changes: dict[str, Any]
-) -> config_lib.MetaTrainingConfig:
+) -> meta_config.MetaTrainingConfig:
   """Returns the settings of a module of configs/, on one device."""
   config = module.get_config()
   config.update({**changes, 'cpu_devices': 1})
@@ -158,7 +158,7 @@ def update_of_a_wide_agent() -> Timed:
   return planning.cost((program, arguments)), seconds
 
 
-def meta_step_of(config: config_lib.MetaTrainingConfig) -> Timed:
+def meta_step_of(config: meta_config.MetaTrainingConfig) -> Timed:
   """Times a meta-step of agents in JAX-native environments."""
   rule, rule_params = build.make_rule(config)
   cost, seconds = planning.Cost(), 0.0

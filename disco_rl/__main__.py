@@ -109,7 +109,9 @@ def _help() -> str:
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
     lines.append(f'  {name:18}{docstring.splitlines()[0]}')
   lines += ['', 'Configs, for --config:']
-  lines += [f'  {x}' for x in importlib.import_module('launch.config').names()]
+  lines += [
+    f'  {x}' for x in importlib.import_module('launch.config_files').names()
+  ]
   return '\n'.join((*lines, '', 'disco-rl COMMAND --help says more.'))
 
 

@@ -28,7 +28,7 @@ from ml_collections import config_flags
 
 from disco_rl import config as config_lib
 from disco_rl.runtime import compilation_cache
-from launch import config as config_module
+from launch import config_files
 from launch import help
 from launch.errors import fail
 from launch.errors import hide_tracebacks
@@ -70,7 +70,7 @@ def define_path(name: str, meaning: str) -> flags.FlagHolder[str | None]:
 @functools.cache
 def config_flag() -> Any:
   """Returns the flag that selects a config."""
-  return config_module.define()
+  return config_files.define()
 
 
 @functools.cache
@@ -186,7 +186,7 @@ def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
   changes = map(_with_whole_number, overrides)
   argv = ['launcher', f'--config={config}', *changes]
   parsed = flags.FlagValues()
-  config_module.define(flag_values=parsed, sys_argv=argv)
+  config_files.define(flag_values=parsed, sys_argv=argv)
   with _failing_in_one_line():
     parsed(argv)
     return settings(parsed)
@@ -394,7 +394,7 @@ def parse_config_flags(
   argv: list[str], base: ModuleType | None = None
 ) -> list[str]:
   """Parses flags, including those of settings; `base` is that of `run`."""
-  config_module.prefer(base)
+  config_files.prefer(base)
   if help.is_asked(argv):
     help.show(base, _given_settings(argv, base))
   # Before a config is read, which loads JAX.
@@ -404,7 +404,7 @@ def parse_config_flags(
   with _failing_in_one_line():
     rest = flags.FLAGS(argv)
     # A missing file only raises when it is used.
-    config_module.check_kind(settings(), base)
+    config_files.check_kind(settings(), base)
   if rest[1:]:
     fail(f'Not understood: {" ".join(rest[1:])}')
   return rest

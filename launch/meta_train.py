@@ -26,13 +26,13 @@ from typing import Any
 from absl import flags
 
 from configs import meta_training
-from disco_rl import config as settings_lib
+from disco_rl import config as config_lib
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
 
 if TYPE_CHECKING:
-  from disco_rl.meta_training import config as config_lib
+  from disco_rl.meta_training import config as meta_config
 
 _FROM = common.from_flag()
 _DISTRIBUTED = flags.DEFINE_bool(
@@ -72,7 +72,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     description = forks.describe(
       workdir,
       _FROM.value,
-      {**settings_lib.flatten(config), **settings},
+      {**config_lib.flatten(config), **settings},
       meta_trainer.KEPT,
       config.meta_steps,
     )
@@ -118,7 +118,7 @@ def _told(
       f'New agents that the rule trains for {updates:,} updates earn '
       f'{value:.3g} in {name}.'
     )
-  rule = settings_lib.shown(workdir / 'rule.npz')
+  rule = config_lib.shown(workdir / 'rule.npz')
   if summary['held_out']:
     yield (
       f'The rule is {rule}, as it was after {summary["rule_meta_step"]:,} '
@@ -132,7 +132,7 @@ def _told(
 def _without(
   missing: Collection[str],
   settings: Mapping[str, Any],
-  config: 'config_lib.MetaTrainingConfig',
+  config: 'meta_config.MetaTrainingConfig',
 ) -> str:
   """Suggests the command without the suites that are not available."""
   from disco_rl.environments import suites

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
   from disco_rl import planning
   from disco_rl.evaluation import runner
-  from disco_rl.meta_training import config as config_lib
+  from disco_rl.meta_training import config as meta_config
   from disco_rl.update_rules import registry as rule_registry
 
 
@@ -153,7 +153,7 @@ def make_cluster() -> 'planning.Cluster':
 
 
 def of_discovery(
-  config: 'config_lib.MetaTrainingConfig', cluster: 'planning.Cluster'
+  config: 'meta_config.MetaTrainingConfig', cluster: 'planning.Cluster'
 ) -> 'planning.Table':
   """Plans a discovery with settings that fit; only compiles its programs."""
   from disco_rl import planning
@@ -170,7 +170,7 @@ def of_discovery(
   steps = sum(group.config.num_agents * group.steps.total for group in groups)
   shares = choose_batch_devices(config, sizes, cluster)
 
-  def attempt(config: 'config_lib.MetaTrainingConfig') -> 'planning.Table':
+  def attempt(config: 'meta_config.MetaTrainingConfig') -> 'planning.Table':
     share = config.batch_devices
     rows = cluster.devices // share
     of_groups = sharding.rows_of_groups(sizes, rows)
@@ -275,7 +275,7 @@ def of_training(
 
 
 def choose_batch_devices(
-  config: 'config_lib.MetaTrainingConfig',
+  config: 'meta_config.MetaTrainingConfig',
   sizes: Sequence[int],
   cluster: 'planning.Cluster',
 ) -> list[int]:
@@ -327,8 +327,8 @@ def choose_batch_devices(
 
 
 def _candidates(
-  config: 'config_lib.MetaTrainingConfig', shares: Sequence[int]
-) -> 'Iterator[config_lib.MetaTrainingConfig]':
+  config: 'meta_config.MetaTrainingConfig', shares: Sequence[int]
+) -> 'Iterator[meta_config.MetaTrainingConfig]':
   """Yields settings in the order of their time, as far as it is known.
 
   More devices for a batch come before settings that compute more.
@@ -339,8 +339,8 @@ def _candidates(
 
 
 def _smaller(
-  config: 'config_lib.MetaTrainingConfig',
-) -> 'Iterator[config_lib.MetaTrainingConfig]':
+  config: 'meta_config.MetaTrainingConfig',
+) -> 'Iterator[meta_config.MetaTrainingConfig]':
   """Yields settings that need less and less memory, and more time."""
   from disco_rl import planning
 

@@ -14,7 +14,7 @@ from configs import quickstart
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.meta_training import build
-from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_trainer
@@ -22,14 +22,14 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
 
 
-def config_of(**changes: Any) -> config_lib.MetaTrainingConfig:
+def config_of(**changes: Any) -> meta_config.MetaTrainingConfig:
   """Returns configs/quickstart.py at a tiny size, with changed settings."""
   settings = {**quickstart.get_config().to_dict(), **small_runs.SETTINGS}
   return meta_trainer.config_of({**settings, **changes})
 
 
 def group_config(
-  config: config_lib.MetaTrainingConfig,
+  config: meta_config.MetaTrainingConfig,
   rule: Any,
   spec: types.EnvironmentSpec,
   **fields: Any,

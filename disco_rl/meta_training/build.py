@@ -10,13 +10,13 @@ from typing import Any
 
 import jax
 
-from disco_rl import config as settings_lib
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
-from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import device_group
 from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import host_group
@@ -57,13 +57,13 @@ def load_rule(
       return loaded, params
   raise ValueError(
     f'Discovery cannot start from rule={rule!r}; use '
-    f"'{config_lib.UNTRAINED}', {', '.join(map(repr, sources.names()))}, the "
+    f"'{meta_config.UNTRAINED}', {', '.join(map(repr, sources.names()))}, the "
     'path of an npz file of weights, or hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
   )
 
 
 def make_rule(
-  config: config_lib.MetaTrainingConfig,
+  config: meta_config.MetaTrainingConfig,
 ) -> tuple[disco.Disco, types.Params]:
   """Makes the rule and its initial parameters.
 
@@ -71,7 +71,7 @@ def make_rule(
     ValueError: Discovery cannot start from the rule, or its file is not valid.
     FileNotFoundError: The file does not exist.
   """
-  if config.rule == config_lib.UNTRAINED:
+  if config.rule == meta_config.UNTRAINED:
     key = jax.random.fold_in(jax.random.key(config.seed), 2**31)
     return config.rule_settings, initial_rule.draw(
       key, config.rule_settings.network
@@ -81,7 +81,7 @@ def make_rule(
 
 
 def make_groups(
-  config: config_lib.MetaTrainingConfig,
+  config: meta_config.MetaTrainingConfig,
   rule: disco.Disco,
   mesh: jax.sharding.Mesh | None = None,
 ) -> list[population.Group]:
@@ -108,7 +108,7 @@ def make_groups(
 
 
 def make_inner_loop(
-  config: config_lib.MetaTrainingConfig,
+  config: meta_config.MetaTrainingConfig,
   rule: disco.Disco,
   spec: types.EnvironmentSpec,
 ) -> inner_loop_lib.InnerLoop:
@@ -160,7 +160,7 @@ def validate(names: Sequence[str]) -> None:
     )
 
 
-def _specimens(config: config_lib.MetaTrainingConfig) -> dict[str, Specimen]:
+def _specimens(config: meta_config.MetaTrainingConfig) -> dict[str, Specimen]:
   """Makes or describes one environment of each name."""
   return {
     name: registry.specimen(name, config.preprocessing)
@@ -180,7 +180,7 @@ def _shapes(
 
 
 def _padded(
-  config: config_lib.MetaTrainingConfig, members: Sequence[int]
+  config: meta_config.MetaTrainingConfig, members: Sequence[int]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
   """Lists the environments and numbers of a group's agents, padding last."""
   num_padding = -len(members) % config.group_multiple
@@ -191,7 +191,7 @@ def _padded(
 
 
 def _make_group(
-  config: config_lib.MetaTrainingConfig,
+  config: meta_config.MetaTrainingConfig,
   rule: disco.Disco,
   members: Sequence[int],
   specimens: Mapping[str, Specimen],
@@ -223,7 +223,7 @@ def _make_group(
 
 
 def _host_estimator(
-  config: config_lib.MetaTrainingConfig,
+  config: meta_config.MetaTrainingConfig,
   problem: inner_problem.AgentProblem,
   environment: str,
 ) -> estimator_lib.HostEstimator:
@@ -237,10 +237,10 @@ def _host_estimator(
     for name in estimator_registry.NAMES
     if default.named(name).on_host(problem) is not None
   ]
-  usual = settings_lib.flatten(default.named(config.estimator))
+  usual = config_lib.flatten(default.named(config.estimator))
   changed = [
     f'{name}={value}'
-    for name, value in settings_lib.flatten(config.estimator_config).items()
+    for name, value in config_lib.flatten(config.estimator_config).items()
     if value != usual[name]
   ]
   raise ValueError(
@@ -252,7 +252,7 @@ def _host_estimator(
 
 
 def _make_environments(
-  config: config_lib.MetaTrainingConfig,
+  config: meta_config.MetaTrainingConfig,
   group: population.GroupConfig,
   numbers: Sequence[int],
   meta_step: int,

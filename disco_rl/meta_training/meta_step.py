@@ -28,7 +28,7 @@ import numpy as np
 import optax
 
 from disco_rl import types
-from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import lifetimes as lifetimes_lib
 from disco_rl.meta_training import meta_update
@@ -71,7 +71,7 @@ class MetaStep:
 
   def __init__(
     self,
-    config: config_lib.MetaTrainingConfig,
+    config: meta_config.MetaTrainingConfig,
     groups: Sequence[population.Group],
     mesh: jax.sharding.Mesh,
   ):

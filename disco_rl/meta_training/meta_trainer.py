@@ -6,11 +6,11 @@ import pathlib
 
 import numpy as np
 
-from disco_rl import config as settings_lib
+from disco_rl import config as config_lib
 from disco_rl import planning
 from disco_rl import types
 from disco_rl.meta_training import build
-from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import held_out as held_out_lib
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import population
@@ -62,7 +62,7 @@ _SELECTION = 'selection'
 
 def config_of(
   settings: Mapping[str, object], flags: Collection[str] = ()
-) -> config_lib.MetaTrainingConfig:
+) -> meta_config.MetaTrainingConfig:
   """Builds the config of a discovery from flat settings.
 
   Settings of the rule that are None or absent are those of its own discovery,
@@ -78,23 +78,23 @@ def config_of(
     ValueError: A setting is unknown or not valid.
     OSError: The file of the rule cannot be read or downloaded.
   """
-  record = config_lib.MetaTrainingConfig
-  settings_lib.check_names(settings, settings_lib.names(record), 'The config')
-  rule_names = {*settings_lib.names(disco.Disco, nested=False)}
+  record = meta_config.MetaTrainingConfig
+  config_lib.check_names(settings, config_lib.names(record), 'The config')
+  rule_names = {*config_lib.names(disco.Disco, nested=False)}
   given = {
     name: value
     for name, value in settings.items()
     if value is not None or name not in rule_names
   }
-  config = settings_lib.build(record, given)
-  if config.rule == config_lib.UNTRAINED:
+  config = config_lib.build(record, given)
+  if config.rule == meta_config.UNTRAINED:
     return config
   own = {
     name: vars(config.rule_settings)[name] for name in rule_names & {*given}
   }
   rule, _ = build.load_rule(config.rule, own)
-  asked = settings_lib.flatten(config.rule_settings.network)
-  network = settings_lib.flatten(rule.network)
+  asked = config_lib.flatten(config.rule_settings.network)
+  network = config_lib.flatten(rule.network)
   for name in sorted(network.keys() & {*flags}):
     if asked[name] != network[name]:
       raise ValueError(
@@ -103,14 +103,14 @@ def config_of(
       )
   # Other records share some of them, such as the discount.
   resolved = {**given, **registry.settings_of(rule)}
-  return settings_lib.build(record, resolved, rule_settings=rule)
+  return config_lib.build(record, resolved, rule_settings=rule)
 
 
 def filled(
-  settings: Mapping[str, object], config: config_lib.MetaTrainingConfig
+  settings: Mapping[str, object], config: meta_config.MetaTrainingConfig
 ) -> dict[str, object]:
   """Returns settings with those of a config in the place of None."""
-  known = settings_lib.flatten(config)
+  known = config_lib.flatten(config)
   return {
     name: known[name] if value is None else value
     for name, value in settings.items()
@@ -119,7 +119,7 @@ def filled(
 
 def complete(settings: Mapping[str, object]) -> dict[str, object]:
   """Returns all settings of a discovery, given some."""
-  return settings_lib.flatten(config_of(settings))
+  return config_lib.flatten(config_of(settings))
 
 
 class MetaTrainer:
@@ -129,7 +129,7 @@ class MetaTrainer:
   anything is written.
   """
 
-  def __init__(self, config: config_lib.MetaTrainingConfig):
+  def __init__(self, config: meta_config.MetaTrainingConfig):
     """Makes the rule, the population and the held-out environments.
 
     Raises:
@@ -166,9 +166,9 @@ class MetaTrainer:
     self._meta_step = meta_step.MetaStep(config, self._groups, mesh)
 
   def _fit(
-    self, config: config_lib.MetaTrainingConfig
+    self, config: meta_config.MetaTrainingConfig
   ) -> tuple[
-    config_lib.MetaTrainingConfig, list[population.Group], planning.Needs
+    meta_config.MetaTrainingConfig, list[population.Group], planning.Needs
   ]:
     """Makes the population for a config; raises if it does not fit."""
     groups = build.make_groups(config, self._rule)
@@ -227,7 +227,7 @@ class MetaTrainer:
       remedy=_DISK_REMEDY,
     )
     description = filled(description, config)
-    settings = {**settings_lib.flatten(config), **description, **self._chosen}
+    settings = {**config_lib.flatten(config), **description, **self._chosen}
     with run_lib.opened(workdir, settings, options) as run:
       rule_files = rule_files_lib.RuleFiles(
         run.folder, self._rule, config, self._groups, settings

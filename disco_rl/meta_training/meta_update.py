@@ -28,7 +28,7 @@ from disco_rl import types
 from disco_rl.agent import episodes
 from disco_rl.maths import optimizers
 from disco_rl.meta_training import chunks
-from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.runtime import sharding
 
@@ -58,7 +58,7 @@ def per_agent_adam(
 
 
 def meta_optimizers(
-  config: config_lib.MetaTrainingConfig,
+  config: meta_config.MetaTrainingConfig,
 ) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
   """Makes the optimizers of each agent, and of the mean of their updates.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import disco_rl
 from disco_rl import types
-from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import population
 from disco_rl.meta_training import reporting
@@ -80,7 +80,7 @@ class RuleFiles:
 
   workdir: pathlib.Path
   rule: base.UpdateRule
-  config: config_lib.MetaTrainingConfig
+  config: meta_config.MetaTrainingConfig
   groups: Sequence[population.Group]
   settings: Mapping[str, object]
 
@@ -155,7 +155,7 @@ class RuleFiles:
     config = self.config
     begins = (
       'an untrained rule'
-      if config.rule == config_lib.UNTRAINED
+      if config.rule == meta_config.UNTRAINED
       else config.rule
     )
     return cards.Card(

@@ -12,12 +12,12 @@ from configs import evaluate
 from disco_rl.environments import registry
 from disco_rl.evaluation import runner
 from disco_rl.meta_training import build
-from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import lifetimes
 from disco_rl.meta_training import meta_trainer
 
 
-def read(name: str, *arguments: str) -> config_lib.MetaTrainingConfig:
+def read(name: str, *arguments: str) -> meta_config.MetaTrainingConfig:
   module = importlib.import_module(f'configs.{name}')
   config: Any = module.get_config(*arguments)
   return meta_trainer.config_of(config.to_dict())

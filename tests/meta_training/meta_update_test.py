@@ -22,7 +22,7 @@ from disco_rl.agent import episodes
 from disco_rl.environments import base
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
-from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import device_group
 from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
@@ -127,7 +127,7 @@ class KnownGradients(estimator_lib.DeviceEstimator):
 
 
 def make_groups(
-  config: config_lib.MetaTrainingConfig, rule: Any
+  config: meta_config.MetaTrainingConfig, rule: Any
 ) -> list[population.Group]:
   """For `build.make_groups`: as many agents, in numbered environments."""
   group = discovering.group_config(config, rule, Numbered.spec)

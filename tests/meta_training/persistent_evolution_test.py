@@ -15,7 +15,7 @@ from benchmarks import small_runs
 from configs import ablations
 from disco_rl import types
 from disco_rl.meta_training import build
-from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import persistent_evolution
 from disco_rl.meta_training import population
@@ -48,7 +48,7 @@ SETTINGS: dict[str, Any] = {
 class Discovery:
   """One agent's place in a population, on the device."""
 
-  config: config_lib.MetaTrainingConfig
+  config: meta_config.MetaTrainingConfig
   group: population.Group
   rule_params: types.Params
 

@@ -16,7 +16,7 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.meta_training import build
-from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_step
@@ -262,7 +262,7 @@ class Recorder:
 
 
 def check(
-  config: config_lib.MetaTrainingConfig,
+  config: meta_config.MetaTrainingConfig,
   rule_params: Any,
   done: Done,
 ) -> reference.Params:
