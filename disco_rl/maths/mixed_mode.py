@@ -51,6 +51,8 @@ def _forward(
   gradient: types.Params,
 ) -> tuple[types.Params, tuple[types.Params, types.PyTree, types.Rollout]]:
   del loss
+  # Only inputs: the product in `_backward` makes the activations again, while
+  # reverse mode would have to keep those of the gradient until then.
   return gradient, (params, targets, rollout)
 
 
@@ -64,6 +66,8 @@ def _backward(
   _, (params_gradient, targets_gradient) = jax.jvp(
     lambda params: gradients(params, targets, rollout), (params,), (cotangent,)
   )
+  # Data are constant. The gradient has no cotangent of its own: what depends on
+  # it has been differentiated with respect to theta and m.
   return params_gradient, targets_gradient, None, None
 
 

@@ -436,6 +436,8 @@ class HostGroup(population.Group):
     for _ in range(inner_loop.validation_rollouts):
       validating, rollout = micro.collector.act(validating)
       validation.append(config.gather_parts(rollout))
+    # The life goes on with the parameters for the next rollout, which the last
+    # update has not changed: it does not depend on the length of the window.
     acting = dataclasses.replace(validating, params=acting.params)
     learning, gradients, outer_logs = self._differentiate(
       rule_params, learning, store, validation

@@ -305,6 +305,9 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
       one: tuple[learner.LearnerState, types.Rollout, types.PyTree],
     ) -> tuple[Cotangents, types.Logs]:
       state, batch, gradient = one
+      # The gradient is a mere value here: by `mixed_mode.known_gradient` its
+      # derivative is one product in forward mode, so the activations of the
+      # agent's backward pass are neither kept nor visited.
       return _backpropagate(
         lambda rule_params, state: self.problem.update(
           rule_params, state, batch, gradient
@@ -314,6 +317,7 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
         cotangents,
       )
 
+    # A scan, so that memory holds the activations of one update at a time.
     return jax.lax.scan(
       back, cotangents, (states, segment.batches, gradients), reverse=True
     )
