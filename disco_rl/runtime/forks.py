@@ -129,7 +129,7 @@ def _check(
   changes = {
     name: f'{name}={settings.get(name)!r} (there {old.get(name)!r})'
     for name in sorted({*old, *settings})
-    if old.get(name) != workdirs.hashable(settings.get(name))
+    if _plain(old.get(name)) != _plain(settings.get(name))
   }
   if unfit := [changes[name] for name in changes if name in kept]:
     raise files.WorkdirError(
@@ -140,6 +140,13 @@ def _check(
     reports.note(
       f'The run forks {where["workdir"]} with {", ".join(changes.values())}.'
     )
+
+
+def _plain(value: object) -> object:
+  """Returns a list, which may be written with commas, as a tuple."""
+  return workdirs.hashable(
+    value.split(',') if isinstance(value, str) else value
+  )
 
 
 def begin(workdir: pathlib.Path, where: Mapping[str, Any] | None) -> None:

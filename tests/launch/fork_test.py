@@ -118,6 +118,20 @@ def test_arrays_of_other_shapes_are_named(
   assert '(a fork with those of its source)' in answer
 
 
+def test_lists_are_compared_however_they_are_written(
+  tmp_path: pathlib.Path,
+) -> None:
+  metrics.write_json(tmp_path / 'config.json', {'environments': ['a', 'b']})
+  (tmp_path / 'checkpoints' / '1').mkdir(parents=True)
+  kept = ('environments',)
+  fork = lambda names: forks.describe(
+    tmp_path / 'fork', f'{tmp_path}', {'environments': names}, kept, 2
+  )
+  assert fork('a,b')[forks.KEY] == fork(('a', 'b'))[forks.KEY]
+  with pytest.raises(files.WorkdirError, match="does not fit environments='b'"):
+    fork('b')
+
+
 def test_there_is_a_checkpoint_to_fork_from(tmp_path: pathlib.Path) -> None:
   assert 'has no checkpoints to fork from' in error(
     tmp_path / 'fork', *LONGER, f'--from={tmp_path}'
