@@ -145,7 +145,9 @@ def test_chunks_save_memory() -> None:
     return {
       'update': temporaries(agent.learn, {}, state, batch),
       'product': temporaries(product, state.params),
-      'meta-value': temporaries(meta_values.update, value, batch, batch.logits),
+      'meta-value': temporaries(
+        meta_values.estimate_and_update, value, batch, batch.logits
+      ),
     }
 
   whole, chunked = measure(0), measure(3)

@@ -58,4 +58,4 @@ def test_the_estimate_is_what_xla_reports(torso: str, core: int) -> None:
     assert held.temporaries + held.states == pytest.approx(reported, rel=0.2)
     assert running[name].bound().total >= held.total
     # Of all updates, at least the states are kept.
-    assert held.additional > (UPDATES - 1) * learner
+    assert held.other > (UPDATES - 1) * learner

@@ -326,7 +326,7 @@ def test_programs_share_a_device_with_what_waits_of_other_groups(
       {load.name: load.call for load in own}
     )
     for load in own:
-      assert load.additional == additional.get(load.name, 0) + of_others
+      assert load.other_bytes == additional.get(load.name, 0) + of_others
       is_offloaded = group.config.inner_loop.config.offload
       assert ('set offload=True' in load.remedies) != is_offloaded
 
