@@ -19,8 +19,8 @@ chosen for one rule in this task.
   cartpole   CartPole-v1 by Gymnasium, on the host.
   quickstart Catch 6x5, with agents that suit the rule.
   general    The rule `general`, in a grid world that its discovery did not use.
-  minatar    MinAtar's Breakout, small enough for two CPU cores.
-  asterix    MinAtar's Asterix, also small.
+  minatar    MinAtar's Breakout with an MLP, small enough for two CPU cores.
+  asterix    MinAtar's Asterix with convolutions, also small.
   atari42    Atari's Breakout in frames of 42 x 42, also small.
   gridworld  A grid world, also small.
   atari      An Atari game. This and the following benchmarks have the settings

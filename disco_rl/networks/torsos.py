@@ -56,7 +56,7 @@ class TorsoConfig(config_lib.Settings):
       torso is differentiated; 0: all; -1: launchers choose the first of all,
       512, 128 and 32 that fits into memory.
     stride: factor by which each convolutional stage divides height and width;
-      1 for boards of symbols.
+      1 for boards that several stages would shrink to one cell.
   """
 
   kind: Annotated[
