@@ -4,7 +4,7 @@
     --workdir=runs/quickstart
 
 The eight agents of the population play Catch on boards of 2 to 7 rows and 3 or
-4 columns. With the rules of five seeds, new agents reach a mean return of
+4 columns. With the newest rules of five seeds, new agents reach mean returns of
 0.93 to 1.00 after 500 updates on 6x5, 7x6 and 9x4:
 
   disco-rl train --config=quickstart \
