@@ -343,6 +343,9 @@ def test_the_footprint_is_what_is_allocated(
   buffer.delete_unneeded(buffer.start, buffer.added)
   on_disk = sum(path.stat().st_size for path in tmp_path.iterdir())
   assert 0.9 * estimate.disk < on_disk <= estimate.disk
+  # Sixteen blocks and another one, of rows with four bytes of checksum.
+  row_bytes = row_format.dtype.itemsize + 4
+  assert estimate.disk == 17 * (capacity // 16) * row_bytes
 
 
 def anonymous_bytes() -> int:
