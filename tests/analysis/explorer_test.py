@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+from typing import Any
 from urllib import parse
 
 import jax
@@ -18,6 +19,7 @@ from disco_rl import types
 from disco_rl.analysis import explorer
 from disco_rl.analysis import hand_made
 from disco_rl.analysis import scenes
+from disco_rl.evaluation import pages
 from disco_rl.maths import value_targets
 from disco_rl.networks import meta_network
 from disco_rl.update_rules import base
@@ -196,6 +198,27 @@ def test_the_page_reads_the_files_of_rules(
   for name, array in arrays.items():
     data = np.reshape(found['weights'][name]['data'], array.shape)
     np.testing.assert_array_equal(np.float32(data), array)
+
+
+def test_pages_are_utf8_whatever_the_locale_is(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """As where text is ASCII unless an encoding is given."""
+
+  def ascii_by_default(method: Any) -> Any:
+    def call(*args: Any, encoding: str = 'ascii', **named: Any) -> Any:
+      return method(*args, encoding=encoding, **named)
+
+    return call
+
+  for name in ('read_text', 'write_text'):
+    changed = ascii_by_default(getattr(pathlib.Path, name))
+    monkeypatch.setattr(pathlib.Path, name, changed)
+  path = tmp_path / 'page.html'
+  explorer.write(path, {'general': registry.load('general')}, footer='π')
+  assert 'π' in path.read_text(encoding='utf-8')
+  pages.write_html(path, 'π', [pages.Heading('η')])
+  assert '<title>π</title>' in path.read_text(encoding='utf-8')
 
 
 def test_a_transformer_is_refused(tmp_path: pathlib.Path) -> None:

@@ -135,6 +135,26 @@ def test_questions_about_the_future() -> None:
     assert answer('large reward') == (abs(rewards[t + k, 0]) == 1)
 
 
+@pytest.mark.parametrize(
+  ('rewards', 'is_large'),
+  [
+    ([0.0, 0.1, -0.2, 0.3, 0.4, -5.0], [0, 0, 0, 0, 1, 1]),
+    ([0.0, 0.1, 0.1, -0.1, 0.1, 0.0], [0, 1, 1, 1, 1, 0]),
+    ([0.0] * 6, [0] * 6),
+  ],
+)
+def test_rewards_are_large_among_those_that_are_not_zero(
+  rewards: list[float], is_large: list[int]
+) -> None:
+  """From the quantile 0.9 on, which is rounded down to one of them."""
+  scene = random_scene()
+  reward = jnp.asarray(rewards)[:, None]
+  rollout = dataclasses.replace(scene.rollout, reward=reward)
+  asked = probes.questions(RULE, dataclasses.replace(scene, rollout=rollout))
+  answer = asked['large reward'].answer[:, 0, 0]
+  np.testing.assert_array_equal(answer, is_large)
+
+
 def test_artifacts_of_resets_are_not_asked_about() -> None:
   scene = random_scene()
   mask = scene.rollout.mask.at[2].set(False)
