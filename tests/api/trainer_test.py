@@ -330,6 +330,8 @@ def test_a_single_object_serves_one_agent() -> None:
     ('n_envs', "'n_envs': it is called num_environments"),
     ('learnin_rate', 'Nearest: learning_rate'),
     ('xyzzy', 'none with a name like it: docs/settings.md lists all'),
+    # Of the network of a rule, which is chosen when it is discovered.
+    ('rule_prediction_size', "^Trainer has no setting 'rule_prediction_size'"),
   ],
 )
 def test_settings_of_other_libraries(name: str, message: str) -> None:
