@@ -14,6 +14,8 @@ from disco_rl.evaluation import report
 from disco_rl.evaluation import report_figures
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import statistics
+from disco_rl.runtime import digests
+from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 
@@ -291,6 +293,19 @@ def test_the_curve_begins_where_all_have_scores() -> None:
   ]
   expected = [statistics.iqm(scale.normalize(mean)) for mean in means]
   np.testing.assert_allclose(scores.curve.value[[0, -1]], expected)
+
+
+def test_metrics_that_changed_after_a_run_are_refused(
+  tmp_path: pathlib.Path,
+) -> None:
+  path = tmp_path / 'metrics.csv'
+  path.write_text('update,seed,environment_steps,return\n1,0,2,0.5\n')
+  digests.write_summary(tmp_path, {'updates': 1})
+  found = comparison.read_result(path, 'catch', 'a', 0.1, 2)
+  assert found.curve is not None and found.curve[1] == [[0.5]]
+  path.write_text(path.read_text().replace('0.5', '0.9'))
+  with pytest.raises(files.WorkdirError, match=f'{path} has changed since'):
+    comparison.read_result(path, 'catch', 'a', 0.1, 2)
 
 
 def test_rows_after_the_last_step_compared_are_left_out(
