@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import dataclasses
 import functools
+import gc
 import pathlib
 from typing import Any
 
@@ -108,6 +109,7 @@ def take_steps(
       held.append(sum(x.nbytes for x in jax.live_arrays()))
       learned.append(jax.tree.map(np.array, update.states.params))
 
+  gc.collect()  # What tests before have left would be freed in between.
   start = sum(x.nbytes for x in jax.live_arrays())
   keys = jax.random.split(jax.random.key(0), 4)[:num_members]
   members = group.init(keys, RULE_PARAMS)
