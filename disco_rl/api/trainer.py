@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import functools
+import inspect
 import os
 from typing import Self
 
@@ -667,6 +668,13 @@ def _check_names(given: Collection[str], known: Collection[str]) -> None:
       )
     if here != name:
       raise ValueError(f'Trainer has no setting {name!r}: it is called {here}.')
+    if (
+      name not in known and name in inspect.signature(Trainer.train).parameters
+    ):
+      raise ValueError(
+        f'{name} is an argument of train, not of Trainer: '
+        f'trainer.train({name}=...).'
+      )
   config_lib.check_names(given, known, 'Trainer')
 
 

@@ -9,7 +9,7 @@ from disco_rl.update_rules import actor_critic
 
 @dataclasses.dataclass(frozen=True)
 class PolicyGradient(actor_critic.ActorCritic):
-  """`ActorCritic` with observed returns instead of V-trace.
+  """Actor-critic with observed returns instead of V-trace.
 
   Advantages are weighted by the clipped importance ratio min(1, pi(a) / mu(a)).
   `lambda_` is not used.

@@ -329,6 +329,7 @@ def test_a_single_object_serves_one_agent() -> None:
     ('lr', "'lr': it is called learning_rate"),
     ('n_envs', "'n_envs': it is called num_environments"),
     ('learnin_rate', 'Nearest: learning_rate'),
+    ('loggers', r'of train, not of Trainer: trainer.train\(loggers=\.\.\.\)'),
     ('xyzzy', 'none with a name like it: docs/settings.md lists all'),
     # Of the network of a rule, which is chosen when it is discovered.
     ('rule_prediction_size', "^Trainer has no setting 'rule_prediction_size'"),
