@@ -226,11 +226,15 @@ def check_regular(path: PathLike) -> None:
 
 
 def check_exists(path: PathLike, cause: str = '') -> None:
-  """Raises FileNotFoundError if a path leads to nothing.
+  """Checks that a path leads to something.
 
   Args:
     path: The path of a file or folder.
     cause: The likely cause and the remedy; empty: those of a mistyped path.
+
+  Raises:
+    FileNotFoundError: It leads to nothing.
+    ValueError: It has characters that no path has, such as zero bytes.
   """
   try:
     os.stat(path)
@@ -239,6 +243,8 @@ def check_exists(path: PathLike, cause: str = '') -> None:
     raise FileNotFoundError(
       f'{path} does not exist. {cause or _why_missing(pathlib.Path(path))}'
     ) from None
+  except ValueError as error:  # It has characters that no path has.
+    raise ValueError(f'{os.fspath(path)!r} is no path: {error}.') from error
 
 
 def _why_missing(path: pathlib.Path) -> str:

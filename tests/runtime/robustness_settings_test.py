@@ -443,6 +443,7 @@ def test_meaningless_names_of_environments(name: str) -> None:
   | st.builds('{}{}'.format, st.sampled_from(rule_registry.names()), PIECE)
   | st.builds('{}.npz'.format, VARIANT)
 )
+@hypothesis.example(name='/\0')
 def test_names_of_rules(
   tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
