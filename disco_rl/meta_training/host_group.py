@@ -109,7 +109,10 @@ class HostGroup(population.Group):
     rule, members = sharding.REPLICATED, sharding.SPLIT
     specs: types.PyTree = (members, sharding.SPLIT_BATCH, members)
     update = inner_loop_lib.Trajectory(*specs)
-    segment = config.inner_loop.config.save_every * (update,)
+    # As many batches as `offloading.TrajectoryStore` keeps for each state.
+    batches = config.inner_loop.config.save_every * (sharding.SPLIT_BATCH,)
+    specs = (members, batches, members)
+    segment = offloading.Segment(*specs)
     self._learn = self.programs.make(
       self._learn_all,
       (rule, members, members),
