@@ -20,7 +20,9 @@ from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
+from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
+from disco_rl.runtime import sharding
 from disco_rl.update_rules import actor_critic
 
 EACH, LENGTH, WIDTH = 2, 3, 50
@@ -142,6 +144,27 @@ def test_micro_batches_of_any_size_do_the_same() -> None:
   for i in range(4):
     assert (returns[i] >= i).all() and (returns[i] <= i + 1).all()
   np.testing.assert_array_equal(one.members.replay['added'], 4 * [2 * 4 * EACH])
+
+
+@pytest.mark.parametrize('save_every', [1, 2])
+def test_arguments_have_the_forms_that_are_divided(
+  monkeypatch: pytest.MonkeyPatch, save_every: int
+) -> None:
+  """Several devices could divide them, although there is one here."""
+  specs = {}
+  make = sharding.Programs.make
+
+  def record(*args: Any, **changes: Any) -> compilation.Program:
+    program = make(*args, **changes)
+    specs[program] = args[2]
+    return program
+
+  monkeypatch.setattr(sharding.Programs, 'make', record)
+  group = make_group(2, 2, save_every=save_every)
+  calls = group.named_calls(RULE_PARAMS)
+  for name in ('learn', 'outer_loss', 'backward', 'meta_update'):
+    program, arguments = calls[name]
+    jax.tree.structure(specs[program]).flatten_up_to(arguments)
 
 
 def test_updates_of_padding_do_not_count() -> None:
