@@ -164,7 +164,8 @@ def test_arguments_have_the_forms_that_are_divided(
   calls = group.named_calls(RULE_PARAMS)
   for name in ('learn', 'outer_loss', 'backward', 'meta_update'):
     program, arguments = calls[name]
-    jax.tree.structure(specs[program]).flatten_up_to(arguments)
+    divided = jax.tree.structure(specs[program])
+    assert len(divided.flatten_up_to(arguments)) == divided.num_leaves > 1
 
 
 def test_updates_of_padding_do_not_count() -> None:
