@@ -34,8 +34,6 @@ class Hub:
 
   def post(self, path: str, body: bytes) -> dict[str, Any]:
     """Answers the requests of huggingface_hub to upload files."""
-    if path == '/api/repos/create':
-      return {'url': f'{self.url}/me/rules', 'id': 'me/rules'}
     if path == '/api/models/me/rules/preupload/main':
       listed = json.loads(body)['files']
       answer = {'uploadMode': 'regular', 'shouldIgnore': False}
@@ -88,6 +86,11 @@ def handler_of(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
 
     def do_POST(self) -> None:
       body = self.rfile.read(int(self.headers['Content-Length']))
+      if self.path == '/api/repos/create':
+        # It exists, as it does from the second upload on.
+        answer = json.dumps({'url': f'{hub.url}/me/rules'}).encode()
+        self.answer(409, answer, Content_Type='application/json')
+        return
       answer = json.dumps(hub.post(self.path.partition('?')[0], body)).encode()
       self.answer(200, answer, Content_Type='application/json')
 

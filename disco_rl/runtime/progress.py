@@ -84,8 +84,8 @@ class Progress:
     """Prints a line above the bar."""
     if self._bar.disable:
       return
+    # It also flushes the stream, when it draws the bar again.
     self._bar.write(text, file=self._bar.fp)
-    self._bar.fp.flush()
 
   def close(self) -> None:
     """Shows the last state."""

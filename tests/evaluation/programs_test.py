@@ -1,6 +1,8 @@
 """Tests of what the programs of an evaluation depend on."""
 
+import dataclasses
 from typing import Any
+from unittest import mock
 
 import discovering
 import jax
@@ -81,6 +83,39 @@ def test_an_environment_that_is_no_tree_is_trained_in() -> None:
   state, _ = agents.advance({}, agents.init(keys), 4)
   # Twelve steps in each of two environments, whose episodes take two.
   assert state.acting.episodes.finished.tolist() == [12]
+
+
+def test_only_programs_that_run_often_are_optimized() -> None:
+  """Agents are made once."""
+  agents = make(Constant())
+  assert not agents._init._runs_often
+  others = [program for program, _ in agents.calls({})]
+  assert others.pop() is agents._init
+  assert others and all(program._runs_often for program in others)
+
+
+def test_episodes_that_cannot_be_resumed_begin_again() -> None:
+  agents = make(discovering.Counting(0))
+  assert isinstance(agents, training.HostTraining)
+  state = agents.init(jax.vmap(jax.random.key)(np.arange(1)))
+  episodes = dataclasses.replace(
+    state.acting.episodes,
+    running=state.acting.episodes.running + 3.0,
+    finished=state.acting.episodes.finished + 1,
+  )
+  acting = dataclasses.replace(state.acting, episodes=episodes)
+  state = dataclasses.replace(state, acting=acting)
+  saved = agents.save_environments()
+  agents._must_restart = True
+  with mock.patch.object(agents.collector.actor, 'restore') as restore:
+    assert agents.resume(state, saved) is state
+  restore.assert_called_once_with(saved)
+  assert agents.save_environments() is not None
+  resumed = agents.resume(state)
+  assert (resumed.acting.episodes.running == 0).all()
+  assert (resumed.acting.episodes.finished == 1).all()
+  assert resumed.learner is state.learner
+  assert resumed.acting.params is state.acting.params
 
 
 def test_environments_that_failed_are_not_saved() -> None:

@@ -6,6 +6,8 @@ import functools
 import gc
 import pathlib
 from typing import Any
+from typing import cast
+from unittest import mock
 
 import discovering
 import jax
@@ -403,6 +405,69 @@ def test_environments_resume_in_micro_batches_of_another_size() -> None:
   for i in range(4):
     counts = saved[str(i)]['environment']['counts']
     assert counts.tolist() == [i, 1, 2 * 5 * LENGTH]
+
+
+def test_members_of_a_second_process(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """It has members 4 to 7 of twelve, on the second of three rows of devices."""
+  monkeypatch.setattr(
+    host_group.joined, 'JoinedEnvironment', lambda each: mock.Mock(each=each)
+  )
+  make_collector = mock.Mock(side_effect=lambda *_: mock.Mock())
+  monkeypatch.setattr(host_collector, 'Programs', mock.Mock())
+  monkeypatch.setattr(host_collector, 'HostCollector', make_collector)
+  group = object.__new__(host_group.HostGroup)
+  config: Any = mock.Mock(
+    num_members=12, chunk=2, local_members=range(4, 8), is_in_all_processes=True
+  )
+  config.mesh.shape = {sharding.AGENTS: 3}
+  config.local_part = lambda tree: jax.tree.map(lambda x: x[4:8], tree)
+  group.config = config
+  group._make_environments = lambda _: [*'efgh']  # type: ignore[assignment]
+  one, two = group._micro_batches
+  assert one.members.tolist() == [0, 1, 4, 5, 8, 9]
+  assert two.members.tolist() == [2, 3, 6, 7, 10, 11]
+  assert (one.own.tolist(), two.own.tolist()) == ([0, 1], [2, 3])
+  assert [cast(Any, x.environment).each for x in (one, two)] == [
+    ['e', 'f'],
+    ['g', 'h'],
+  ]
+  for micro, made in zip((one, two), make_collector.call_args_list):
+    agent, environment, number, _ = made.args
+    assert agent is config.inner_loop.agent
+    assert environment is micro.environment and number == 2
+
+  one_, two_ = (cast(Any, micro.collector) for micro in (one, two))
+  group.open_replays(tmp_path)
+  one_.open_replays.assert_called_once_with([tmp_path / '4', tmp_path / '5'])
+  two_.open_replays.assert_called_once_with([tmp_path / '6', tmp_path / '7'])
+
+  saved = {
+    str(i): {'environment': f'of {i}', 'keys': np.array(i)} for i in range(12)
+  }
+  members = np.arange(12)
+  assert group.resume(members, 3, saved).tolist() == [4, 5, 6, 7]  # type: ignore[arg-type]
+  (restored,) = two_.actor.restore.call_args.args
+  assert restored['environment'] == ['of 6', 'of 7']
+  assert restored['keys'].tolist() == [6, 7]
+
+  # Member 7 begins anew, the second of two in the second micro-batch.
+  for collector in (one_, two_):
+    collector.counters = np.zeros((2, 1))
+  config.split = lambda tree: tree
+  config.local_part = lambda tree: jax.tree.map(lambda x: x[2:4], tree)
+  group._initial = lambda keys, _: inner_loop_lib.Newborn(*(3 * [10 + keys]))  # type: ignore[assignment]
+  after = group.reset_expired(
+    np.arange(12)[:, None],
+    inner_loop_lib.Member(*(np.zeros((4, 1)) for _ in range(5))),
+    np.arange(12) == 7,
+  )
+  assert after.learner.tolist() == [[0], [0], [0], [17]]
+  one_.reset.assert_not_called()
+  reset_one = cast(Any, two.environment).reset_one
+  reset_one.assert_called_once_with(1)
+  two_.reset.assert_called_once_with(1, reset_one.return_value)
 
 
 def test_memory_and_disk_beside_devices() -> None:

@@ -163,6 +163,15 @@ def test_only_mixed_mode_keeps_gradients(settings: dict[str, Any]) -> None:
   assert group.config.inner_loop.keep_gradients == is_mixed
 
 
+def test_only_programs_that_run_often_are_optimized() -> None:
+  """Those that make members compile in half the time."""
+  (group,) = make_groups(**small_runs.SMALL_RULE)
+  assert isinstance(group, device_group.DeviceGroup)
+  assert group._step._runs_often
+  for program in (group._initial, group._complete, group._replace):
+    assert not program._runs_often
+
+
 # Chunks.
 
 

@@ -273,7 +273,9 @@ def test_the_largest_programs_are_compiled_first(
   assert len(lines) == min(cores, 3)
 
 
-def test_programs_that_fit_by_their_bound_are_not_compiled() -> None:
+def test_programs_that_fit_by_their_bound_are_not_compiled(
+  capfd: pytest.CaptureFixture[str],
+) -> None:
   def refuse() -> Any:
     raise AssertionError('compiled')
 
@@ -283,6 +285,12 @@ def test_programs_that_fit_by_their_bound_are_not_compiled() -> None:
   needs_of(load).check()
   with pytest.raises(AssertionError, match='compiled'):
     needs_of(load).most_held(bound, enough=bound - 1)
+  # The second is not announced either.
+  capfd.readouterr()
+  smaller = load_of(63)
+  needs = needs_of(load_of(64), smaller)
+  assert needs.most_held(2**20, enough=smaller.bound().total) == 2 * 4 * 64**2
+  assert 'compiling 1/1: product\n' in capfd.readouterr().err
 
 
 def test_the_plan_of_a_small_training() -> None:

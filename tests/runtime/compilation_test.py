@@ -101,6 +101,24 @@ def test_an_option_that_xla_does_not_know_is_left_out(
   assert 'xla_no_such_option' in record.getMessage()
 
 
+def test_programs_that_run_seldom_are_not_optimized(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  level = 'xla_backend_optimization_level'
+  usual = compilation.options()
+  assert level not in usual
+  assert compilation.options(runs_often=False) == {**usual, level: '0'}
+  chosen = []
+  monkeypatch.setattr(
+    compilation, '_compile', lambda _, options: chosen.append(options)
+  )
+  for runs_often in (True, False):
+    program = compilation.Program(jnp.sin, runs_often=runs_often)
+    program.compile(np.float32(1))
+  program.inspection(np.float32(1))()
+  assert [x.get(level) for x in chosen] == [None, '0', '0']
+
+
 def test_a_wrong_value_of_an_option_is_an_error(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:

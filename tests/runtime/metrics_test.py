@@ -460,6 +460,24 @@ def test_streams_that_cannot_show_progress(
   assert capsys.readouterr().out == ''
 
 
+@pytest.mark.parametrize('is_terminal', [False, True])
+def test_notes_and_steps_are_seen_at_once(
+  is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """A log of a service is a buffered file."""
+  monkeypatch.setattr(progress, '_SECONDS_BETWEEN_LINES', 0.0)
+  monkeypatch.setattr(progress, '_can_redraw', lambda _: is_terminal)
+  seen = io.BytesIO()
+  stream = io.TextIOWrapper(io.BufferedWriter(seen))  # type: ignore[type-var]
+  with progress.Progress(3, stream=stream) as bar:
+    assert b' 0/3' in seen.getvalue()
+    bar.note('a note')
+    assert b'a note\n' in seen.getvalue()
+    time.sleep(0.11)
+    bar.advance(2)
+    assert b' 2/3' in seen.getvalue()
+
+
 def test_progress_does_not_depend_on_the_clock_of_the_system(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
