@@ -35,6 +35,10 @@ def _description() -> str:
 
 
 setuptools.setup(
+  # An installation of a clone is a line of a .pth file. By default it would be
+  # a finder, which comes after all folders: a program beside a clone that is
+  # called disco_rl would import the clone's folder as an empty package.
+  options={'editable_wheel': {'mode': 'compat'}},
   long_description=_description(),
   long_description_content_type='text/markdown',
   packages=[

@@ -60,6 +60,16 @@ def test_exports() -> None:
     _ = disco_rl.trainer
 
 
+def test_a_program_beside_a_clone_finds_the_package(
+  tmp_path: pathlib.Path,
+) -> None:
+  """The folder of a clone has the package's name, and is none."""
+  (tmp_path / 'disco_rl').mkdir()
+  program = tmp_path / 'program.py'
+  program.write_text('import disco_rl; print(disco_rl.__version__)')
+  assert _run(str(program)) == [disco_rl.__version__]
+
+
 def test_type_checkers_see_the_exports(tmp_path: pathlib.Path) -> None:
   lines = [f'reveal_type(disco_rl.{name})' for name in sorted(EXPORTS)]
   program = tmp_path / 'program.py'
