@@ -33,7 +33,6 @@ from disco_rl import config as config_lib
 from disco_rl.evaluation import contrasts
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import runner
-from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
@@ -89,7 +88,6 @@ def main(argv: Sequence[str]) -> None:
   environments = []
   for workdir, label in zip(runs, labels):
     with in_one_line():
-      digests.check_summary(workdir)
       workdirs.check_holds_run(workdir, 'disco-rl train')
       config = metrics.read_json(workdir / 'config.json')
     try:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import itertools
-import pathlib
 import types
 from typing import TypeVar
 
@@ -16,7 +15,6 @@ from disco_rl.evaluation import achievements
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import statistics
-from disco_rl.runtime import digests
 from disco_rl.runtime import files
 
 _CURVE_POINTS = 50
@@ -195,7 +193,6 @@ def read_result(
     OSError: The file does not exist or cannot be read.
     files.WorkdirError: It is damaged, or has changed since the run ended.
   """
-  digests.check_summary(pathlib.Path(csv_path).parent)
   column = normalization.column(environment)
   steps, returns = learning_curves.read_curve(csv_path, column)
   kept = steps <= environment_steps

@@ -1,11 +1,13 @@
 """Learning curves: reads them from metrics, and plots them."""
 
 from collections.abc import Mapping
+import pathlib
 
 from matplotlib import figure
 from matplotlib import ticker
 import numpy as np
 
+from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
@@ -84,8 +86,10 @@ def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
 
   Raises:
     OSError: The file does not exist or cannot be read.
-    files.WorkdirError: It is damaged, or lacks a column.
+    files.WorkdirError: It is damaged, lacks a column, or has changed since
+      its run ended.
   """
+  digests.check_summary(pathlib.Path(csv_path).parent)
   files.check_exists(
     csv_path,
     'Likely the run has not logged yet: it first does after log_every updates. '

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from disco_rl.evaluation import learning_curves
+from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
@@ -115,4 +116,19 @@ def test_rows_that_no_run_writes(
   path = tmp_path / 'metrics.csv'
   path.write_bytes(b'update,seed,environment_steps,return\n' + row)
   with pytest.raises(files.WorkdirError, match=message):
+    learning_curves.read_curve(path)
+
+
+def test_metrics_that_changed_after_their_run_are_refused(
+  tmp_path: pathlib.Path,
+) -> None:
+  path = tmp_path / 'metrics.csv'
+  path.write_text('update,seed,environment_steps,return\n1,0,2,0.5\n')
+  digests.write_summary(tmp_path, {})
+  # A longer run has added a row, or another program has changed one.
+  path.write_text(path.read_text() + '2,0,4,0.75\n')
+  _, returns = learning_curves.read_curve(path)
+  np.testing.assert_array_equal(returns, [[0.5, 0.75]])
+  path.write_text(path.read_text().replace('0.5', '0.9'))
+  with pytest.raises(files.WorkdirError, match=f'{path} has changed since'):
     learning_curves.read_curve(path)

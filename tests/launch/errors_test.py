@@ -240,6 +240,8 @@ def test_curves_of_changed_metrics_are_not_compared(
 ) -> None:
   path = tmp_path / 'metrics.csv'
   path.write_text('update,seed,environment_steps,return\n1,0,2,0.5\n')
+  config = '{"environment": "catch", "rule": "ppo"}'
+  (tmp_path / 'config.json').write_text(config)
   digests.write_summary(tmp_path, {'updates': 1})
   path.write_text(path.read_text().replace('0.5', '0.9'))
   found = compared(tmp_path, tmp_path / 'figure.png')
