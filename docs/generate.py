@@ -84,6 +84,18 @@ def _install() -> Iterator[str]:
   yield f'```\ngit clone {url}\ncd {folder}\npip install -e .\n```'
 
 
+def _colab(*named: str) -> Iterator[str]:
+  """Links to notebooks in Colab, each given as TITLE=NAME."""
+  start = address().replace(
+    '//github.com/', '//colab.research.google.com/github/'
+  )
+  links = [
+    f'[{title.replace("_", " ")}]({start}/blob/main/colabs/{name}.ipynb)'
+    for title, name in (x.split('=') for x in named)
+  ]
+  yield f'In Colab: {", ".join(links)}.'
+
+
 # Programs.
 
 
@@ -101,10 +113,16 @@ def _program(path: str, name: str) -> Iterator[str]:
 
 
 def _rules() -> Iterator[str]:
-  """Shows the cards of the named rules."""
+  """Shows the cards of the named rules, and links to their settings."""
   cards = _import('disco_rl.update_rules.cards')
-  for card in _import('disco_rl').rules().values():
-    yield cards.as_markdown(card).strip()
+  for name, card in _import('disco_rl').rules().items():
+    path = f'../disco_rl/update_rules/shipped/{name}.json'
+    yield re.sub(
+      r'<details.*</details>',
+      f'[All settings of the discovery]({path}).',
+      cards.as_markdown(card).strip(),
+      flags=re.DOTALL,
+    )
 
 
 def _learning_rates() -> Iterator[str]:
@@ -360,6 +378,7 @@ def _item(item: Any) -> str:
 
 _PARTS = {
   'install': _install,
+  'colab': _colab,
   'program': _program,
   'rules': _rules,
   'learning_rates': _learning_rates,

@@ -82,6 +82,11 @@ def main(argv: Sequence[str]) -> None:
       files.check_tree(workdir, is_written=True)
       # Before minutes of recording.
       files.check_writable(workdir / 'analysis' / 'targets.png')
+    print(
+      f'Recording {_RECORDED_STEPS.value} steps of the agent, after compiling; '
+      'then each file is named when it is written.',
+      flush=True,
+    )
     subject = recording.load(workdir, _AGENT_SEED.value)
     scene = recording.record(subject, _ANALYSIS_SEED, _RECORDED_STEPS.value)
     (folder := workdir / 'analysis').mkdir(exist_ok=True)
