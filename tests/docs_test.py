@@ -232,10 +232,13 @@ def test_the_cards_of_rules_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     '| environment steps | 12,345 |',
     '| compute | 2 min on 2 x cpu |',
     '| `catch/6x5` | 0.5 | -1 to 1 |',
-    "| `torso` | `'a\\|b'` |",
+    '[All settings of the discovery]'
+    '(../disco_rl/update_rules/shipped/mine.json).',
   ):
     assert line in shown.splitlines()
-  assert 'seed' not in shown
+  assert 'seed' not in shown and 'torso' not in shown
+  # Where a rule goes, its card has them all.
+  assert "| `torso` | `'a\\|b'` |" in cards.as_markdown(card).splitlines()
 
 
 @pytest.mark.parametrize(
