@@ -291,6 +291,10 @@ def test_programs_that_fit_by_their_bound_are_not_compiled(
   needs = needs_of(load_of(64), smaller)
   assert needs.most_held(2**20, enough=smaller.bound().total) == 2 * 4 * 64**2
   assert 'compiling 1/1: product\n' in capfd.readouterr().err
+  # Nor are programs of other devices that hold less.
+  small = dataclasses.replace(load_of(32), on_one_row=refuse)
+  parts = [(needs_of(load_of(64)), 1), (needs_of(small), 1)]
+  ONE.table(parts, 'float32', 1.0, ('update', 864, 7))
 
 
 def test_the_plan_of_a_small_training() -> None:
