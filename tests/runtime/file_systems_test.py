@@ -58,6 +58,14 @@ def test_what_runs_need_is_found_before_they_begin(
     file_systems.check_mapping(tmp_path)
 
 
+def test_a_disk_that_nobody_may_write_to_is_named(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(pathlib.Path, 'write_bytes', failing(errno.EROFS))
+  with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
+    file_systems.check_mapping(tmp_path)
+
+
 def test_only_full_disks_are_called_full() -> None:
   full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
   wrapped = ValueError('Error writing "x"')

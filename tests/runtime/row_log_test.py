@@ -310,6 +310,10 @@ def test_only_a_full_disk_is_called_full(
     log.save()
   is_full = 'Free space for files of 1 MB' in str(raised.value)
   assert is_full == (code == errno.EDQUOT)
+  # The file cannot even be opened.
+  monkeypatch.setattr(pathlib.Path, 'open', failing(errno.EROFS))
+  with pytest.raises(row_log.RowLogError, match=os.strerror(errno.EROFS)):
+    log.save()
 
 
 def test_a_log_without_directory() -> None:
