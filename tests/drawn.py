@@ -6,6 +6,7 @@ by test and number of the figure in it. With REDRAW=1 tests write it anew:
   REDRAW=1 pytest tests/analysis/figures_test.py tests/evaluation/report_test.py
   REDRAW=1 pytest tests/evaluation/learning_curves_test.py
   REDRAW=1 pytest tests/meta_training/curves_test.py
+  REDRAW=1 pytest tests/runtime/plotting_test.py
 """
 
 import collections

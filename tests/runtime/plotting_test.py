@@ -1,5 +1,6 @@
 """Curves of one figure can be told apart."""
 
+import drawn
 import matplotlib.colors
 import numpy as np
 
@@ -48,6 +49,15 @@ def test_labels_at_the_ends_of_lines_keep_apart() -> None:
   assert (np.diff(in_order) <= -0.07).all()
   numbers = ax.get_xticklabels() + ax.get_yticklabels()
   assert min(x.get_fontsize() for x in numbers) > 10
+
+
+def test_a_panel_with_a_legend_looks_as_it_did() -> None:
+  fig, ax = plotting.panel('x', 'y')
+  for label, style in plotting.lines(['a', 'b']).items():
+    ax.plot([0, 1], [1, 2], label=label, **style)
+  plotting.label_ends(ax, {'a': (1.0, plotting.INK), 'b': (2.0, plotting.INK)})
+  plotting.legend_below(fig, 'a title')
+  drawn.check(fig)
 
 
 def test_more_curves_than_colors_are_drawn_apart() -> None:

@@ -6,11 +6,14 @@ import pathlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import rollouts
 import small
 
+from disco_rl import types
+from disco_rl.maths import value_targets
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
 from disco_rl.update_rules import disco
@@ -142,6 +145,98 @@ def test_features_are_those_of_the_full_rule_without_some_columns(
     every = np.asarray(function(full))
     kept = [i for i in range(every.shape[-1]) if i not in missing]
     np.testing.assert_array_equal(function(fewer), every[..., kept])
+
+
+def test_features_are_those_of_numpy() -> None:
+  """Three steps of two trajectories, with four actions.
+
+  In one state the last action, with the largest z, is not legal.
+  """
+  rng = np.random.default_rng(0)
+  draw = lambda *shape: rng.normal(size=(4, 2, *shape)).astype(np.float32)
+  z, target_z, y, target_y = draw(4), draw(4), draw(), draw()
+  z[1, 1, 3] = target_z[1, 1, 3] = 9.0
+  legal = np.ones((4, 2, 4), bool)
+  legal[1, 1, 3] = False
+  policy, behavior, target_policy = (abs(draw(4)) for _ in range(3))
+  value, q_value, target_q, advantages, normalized = (
+    draw(),
+    *(draw(4) for _ in range(4)),
+  )
+  action = rng.integers(4, size=(4, 2))
+  reward, q_target, q_td, normalized_td, advantage, normalized_advantage = (
+    draw()[:-1] for _ in range(6)
+  )
+  is_terminal = np.array([[False, True], [True, False], [False, False]])
+  raw = meta_features.MetaInputs(
+    types.Rollout(
+      observation=(),
+      action=jnp.array(action),
+      logits=draw(4),
+      reward=jnp.array(reward),
+      is_terminal=jnp.array(is_terminal),
+      mask=~is_terminal,
+    ),
+    outputs={},
+    target_outputs={},
+    estimates=value_targets.RetraceEstimates(
+      value=jnp.array(value),
+      q_value=jnp.array(q_value),
+      target_q_value=jnp.array(target_q),
+      q_target=q_target,
+      q_td=q_td,
+      normalized_q_td=normalized_td,
+      advantage=advantage,
+      normalized_advantage=normalized_advantage,
+      qv_advantage=jnp.array(advantages),
+      normalized_qv_advantage=jnp.array(normalized),
+    ),
+  )
+  inputs = meta_features.PreparedInputs(
+    raw,
+    *map(jnp.array, (policy, behavior, target_policy)),
+    meta_features.EmbeddedPredictions(
+      *map(jnp.array, (y, target_y, z, target_z))
+    ),
+    jnp.array(legal),
+  )
+  compress = lambda x: np.sign(x) * np.log1p(np.abs(x))
+  taken = lambda x: np.take_along_axis(x, action[..., None], -1)[:-1, :, 0]
+  pair = lambda x: (x[:-1], x[1:])
+  expected = lambda x: pair((policy * x).sum(-1))
+  largest = lambda x: pair(np.where(legal, x, -np.inf).max(-1))
+  columns = [
+    taken(policy),
+    taken(behavior),
+    compress(reward),
+    1.0 - is_terminal,
+    *pair(compress(value)),
+    compress(advantage),
+    normalized_advantage,
+    taken(target_policy),
+    *pair(y),
+    *pair(target_y),
+    taken(z),
+    *expected(z),
+    *largest(z),
+    taken(target_z),
+    *expected(target_z),
+    *largest(target_z),
+  ]
+  np.testing.assert_allclose(
+    meta_features.step_features(inputs), np.stack(columns, -1), rtol=1e-5
+  )
+  channels = [
+    *(policy, behavior, target_policy, z, target_z),
+    *(compress(target_q), compress(advantages), normalized),
+    np.eye(4)[action],
+  ]
+  np.testing.assert_allclose(
+    meta_features.action_channels(inputs),
+    np.stack(channels, -1)[:-1],
+    rtol=1e-5,
+  )
+  np.testing.assert_array_equal(meta_features.legal_actions(inputs), legal[:-1])
 
 
 def divergence(target: Any, prediction: Any) -> np.ndarray:
