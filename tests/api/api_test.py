@@ -7,6 +7,7 @@ import functools
 import os
 import pathlib
 from typing import Any
+from unittest import mock
 
 import dm_env
 from dm_env import specs
@@ -339,6 +340,25 @@ def test_an_agent_in_training_is_not_replaced(
   trainer.load(path)
 
 
+@dataclasses.dataclass(frozen=True)
+class Replaced:
+  replay: str
+
+
+@pytest.mark.parametrize('is_on_host', [False, True])
+def test_an_agent_of_a_run_begins_episodes(is_on_host: bool) -> None:
+  trainer: Any = mock.Mock(_train_state=Replaced('mine'))
+  if is_on_host:
+    trainer._environment = mock.Mock(spec=base.HostEnvironment)
+  trainer._memory = player_lib.Memory(jax.random.key(0), 5, 'of before', 2)
+  disco_rl.Trainer.take_over(trainer, Replaced('of the run'), 3, 24)  # type: ignore[arg-type]
+  assert (trainer.updates, trainer._steps) == (3, 24)
+  expected = Replaced('mine' if is_on_host else 'of the run')
+  trainer._driver.resume.assert_called_once_with(expected)
+  assert trainer._train_state is trainer._driver.resume.return_value
+  assert (trainer._memory.core_state, trainer._memory.batch_size) == (None, 0)
+
+
 def test_training_continues_exactly_from_a_file(
   trainer: disco_rl.Trainer, tmp_path: pathlib.Path
 ) -> None:
@@ -346,7 +366,10 @@ def test_training_continues_exactly_from_a_file(
   trainer.save(path)
   updates = trainer.updates
   first = trainer.train(3)
+  trainer._memory = player_lib.Memory(trainer._memory.key, 5, 'of before', 2)
   trainer.load(path)
+  # Episodes of the other agent do not go on.
+  assert (trainer._memory.core_state, trainer._memory.batch_size) == (None, 0)
   assert trainer.updates == updates
   again = trainer.train(3)
   jax.tree.map(np.testing.assert_array_equal, first, again)
