@@ -234,6 +234,16 @@ def test_nothing_is_unpickled(tmp_path: pathlib.Path, kind: str) -> None:
 # Levels.
 
 
+def test_arrays_are_not_unpickled_even_after_their_headers() -> None:
+  stream = io.BytesIO()
+  np.savez(stream, x=np.array([{}], object))
+  with (
+    zipfile.ZipFile(stream) as archive,
+    pytest.raises(ValueError, match='allow_pickle=False'),
+  ):
+    npz._read_array(archive, archive.getinfo('x.npy'))
+
+
 def read_levels(path: pathlib.Path, content: bytes) -> Any:
   path.write_bytes(content)
   levels = damage.outcome(lambda: sokoban_levels.read(path), path, ValueError)
