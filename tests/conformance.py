@@ -13,6 +13,8 @@ import pytest
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import registry
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import wrapper
 
 Environment = base.JaxEnvironment | base.HostEnvironment
 
@@ -195,6 +197,11 @@ def _host_rollout(
   environment = make(seed)
   assert isinstance(environment, base.HostEnvironment)
   assert environment.num_environments == action.shape[1]
+  inner = environment
+  while isinstance(inner, wrapper.Wrapper):
+    inner = inner._environment
+  if isinstance(inner, adapters.Adapter):  # Errors name both.
+    assert isinstance(inner._name, str) and inner._seed == seed
   first = environment.reset()
   copies = [jax.tree.map(np.copy, first)]
   timesteps = []

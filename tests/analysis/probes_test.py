@@ -34,6 +34,22 @@ def random_scene() -> scenes.Scene:
   return dataclasses.replace(made, outputs=outputs)
 
 
+def test_predictions_have_wider_probes(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """They have many numbers, of which values and policies have few."""
+  widths = []
+  monkeypatch.setattr(
+    probes, '_cross_validate', lambda *x: widths.append(x[3]) or {'q': 0.0}
+  )
+  asked = {'q': probes.Question(jnp.zeros((3, 4, 1)), jnp.ones((3, 4, 1)))}
+  names = ('y', 'z', probes.INITIAL, 'policy', 'value', probes.SHUFFLED)
+  found = dict.fromkeys(names, jnp.zeros((3, 4, 2)))
+  config = probes.ProbeConfig(hidden_sizes=(3,), wide_sizes=(5,), folds=2)
+  probes.score(jax.random.key(0), found, asked, config)
+  assert widths == 3 * [(5,)] + 3 * [(3,)]
+
+
 def test_a_probe_finds_information_only_where_it_is() -> None:
   x_key, noise_key, key = jax.random.split(jax.random.key(3), 3)
   x = jax.random.normal(x_key, (40, 10, 2))

@@ -618,8 +618,10 @@ NETWORK = small.network(SPEC, RULE.output_spec(A))
 def test_single_updates_equal_those_of_the_learner() -> None:
   learner = disco_rl.Learner(NETWORK, SPEC, RULE, learning_rate=0.01)
   states, logs = [learner.init(jax.random.key(0))], []
-  for _ in range(2):
-    state, log = learner.update(states[-1], rollout())
+  for is_first in (True, False):
+    with mock.patch.object(checks, 'check_outputs') as check:
+      state, log = learner.update(states[-1], rollout())
+    assert check.called == is_first
     states.append(state)
     logs.append(log)
   optimizer = optimizers.agent_optimizer(0.01, max_gradient_norm=0.5)

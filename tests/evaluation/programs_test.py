@@ -118,6 +118,26 @@ def test_episodes_that_cannot_be_resumed_begin_again() -> None:
   assert resumed.acting.params is state.acting.params
 
 
+def test_logs_are_means_over_rollouts() -> None:
+  """A rollout in the first call, then as many as the clock allows."""
+  agents: Any = mock.Mock(_fixed_seconds=0.0, _rollouts_per_call=1)
+  agents.agent.config = mock.Mock(
+    rollouts=lambda updates: updates // 2, updates=lambda rollouts: 2 * rollouts
+  )
+  agents._replicate = agents._split = lambda x: x
+  agents._zeros.return_value = np.zeros(2)
+  # Rollouts are counted by the state, and log their numbers.
+  agents._advance = mock.Mock(
+    side_effect=lambda _, state, sums, *rest: (
+      state + rest[-1],
+      sums + [sum(range(state, state + rest[-1])), rest[-1]],
+    )
+  )
+  outcome = training.DeviceTraining.attempt(agents, {}, 0, 20, lambda: False)
+  assert outcome.train_state == 10 and outcome.num_updates == 20
+  assert outcome.logs.tolist() == [4.5, 1.0]
+
+
 def test_environments_that_failed_are_not_saved() -> None:
   """They are in the middle of a rollout that no return counts."""
   agents = make(Failing(0))

@@ -254,6 +254,17 @@ def test_the_command_that_is_meant_is_proposed(
   assert meant in str(ended.value)
 
 
+def test_commands_and_configs_are_listed() -> None:
+  lines = command._help().splitlines()
+  assert lines[1:3] == ['', 'Commands:']
+  of_configs = lines.index('Configs, for --config:')
+  assert lines[of_configs - 1] == ''
+  commands, configs = lines[3 : of_configs - 1], lines[of_configs + 1 : -2]
+  assert '  train ' in [x[:8] for x in commands]
+  assert '  catch' in [x.rstrip()[:7] for x in configs]
+  assert all(x.startswith('  ') for x in commands + configs)
+
+
 def test_evaluate_is_another_name_of_train(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:

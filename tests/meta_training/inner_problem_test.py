@@ -109,6 +109,13 @@ def test_discovery_ends_once_patience_does(
   assert found is is_over
 
 
+def test_padding_has_numbers_of_its_own() -> None:
+  """By them seeds differ; a group has agents 1 and 3 of five."""
+  config: Any = mock.Mock(group_multiple=5, agents=5, members=[*'abcde'])
+  names, numbers = build._padded(config, [1, 3])
+  assert (names, numbers) == ((*'bdbdb',), (1, 3, 5, 6, 7))
+
+
 def test_members_of_processes() -> None:
   """Two of three rows of devices are this process's, with two members each."""
   devices = [mock.Mock(process_index=index) for index in (1, 0, 0)]

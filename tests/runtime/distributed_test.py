@@ -65,6 +65,9 @@ SECOND_OF_FOUR = {
 }
 
 
+FOUR = [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
   ('variables', 'gpus'),
   [
@@ -72,6 +75,15 @@ SECOND_OF_FOUR = {
     ({**SLURM, **EIGHT}, []),
     # As in launch/slurm.sh.
     ({**SLURM, **EIGHT, 'SLURM_NTASKS': '8', 'SLURM_STEP_NUM_NODES': '8'}, []),
+    (
+      {**SLURM, **EIGHT, 'SLURM_NTASKS': '8', 'SLURM_STEP_NUM_NODES': '4'},
+      FOUR,
+    ),
+    # Eight tasks on five nodes: at most two on each.
+    (
+      {**SLURM, **EIGHT, 'SLURM_NTASKS': '8', 'SLURM_STEP_NUM_NODES': '5'},
+      FOUR,
+    ),
     ({**SLURM, 'CUDA_VISIBLE_DEVICES': '0,1,2,3'}, []),
     ({**SLURM, 'JAX_LOCAL_DEVICE_IDS': '2,3'}, None),
     (SECOND_OF_FOUR, [2, 3]),

@@ -1,6 +1,7 @@
 """File systems that lack what disks do, and full ones."""
 
 import errno
+import fcntl
 import mmap
 import os
 import pathlib
@@ -64,6 +65,24 @@ def test_a_disk_that_nobody_may_write_to_is_named(
   monkeypatch.setattr(pathlib.Path, 'write_bytes', failing(errno.EROFS))
   with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
     file_systems.check_mapping(tmp_path)
+
+
+def test_both_kinds_of_locks_are_tried_one_after_the_other(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """On NFS one excludes the other."""
+  held: set[str] = set()
+
+  def lock(kind: str, operation: int) -> None:
+    held.clear() if operation & fcntl.LOCK_UN else held.add(kind)
+    if len(held) > 1:
+      raise BlockingIOError
+
+  for kind in ('flock', 'lockf'):
+    monkeypatch.setattr(
+      fcntl, kind, lambda _, operation, kind=kind: lock(kind, operation)
+    )
+  assert file_systems.probe(tmp_path).locks
 
 
 def test_only_full_disks_are_called_full() -> None:

@@ -382,3 +382,35 @@ def test_origins_of_forks_are_checked(
   metrics.write_json(tmp_path / 'config.json', {forks.KEY: origin})
   with pytest.raises(workdirs.WorkdirError, match='is damaged: forked_from is'):
     forks.describe(tmp_path, None, {}, (), 10)
+
+
+def test_paths_that_lead_to_nothing_are_named(tmp_path: pathlib.Path) -> None:
+  files.check_exists(tmp_path)
+  (tmp_path / 'file').touch()
+  files.check_exists(tmp_path / 'file')
+  for path in (tmp_path / 'none', tmp_path / 'file/none'):
+    with pytest.raises(FileNotFoundError, match=f'{path} does not exist. Why'):
+      files.check_exists(path, 'Why.')
+  with pytest.raises(ValueError, match='is no path: embedded null'):
+    files.check_exists('a\0b')
+
+
+def test_folders_that_hold_no_run_may_hold_several(
+  tmp_path: pathlib.Path,
+) -> None:
+  def message(folder: str) -> str:
+    with pytest.raises(workdirs.WorkdirError) as raised:
+      workdirs.check_holds_run(tmp_path / folder, 'disco-rl x')
+    return str(raised.value)
+
+  assert 'none holds no run of disco-rl x: ' in message('none')
+  (tmp_path / 'empty').mkdir()
+  assert 'run of disco-rl x: it has no config.json' in message('empty')
+  for name in 'ab':
+    (tmp_path / 'sweep' / name).mkdir(parents=True)
+    (tmp_path / 'sweep' / name / 'config.json').touch()
+  assert message('sweep').endswith(
+    'but folders of runs: name one, such as '
+    f'{tmp_path}/sweep/a, {tmp_path}/sweep/b.'
+  )
+  workdirs.check_holds_run(tmp_path / 'sweep/a', 'disco-rl x')
