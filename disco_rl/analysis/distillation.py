@@ -169,12 +169,19 @@ def write(path: pathlib.Path, lives: Lives, first_seed: int) -> None:
 
 
 def _fit(columns: list[np.ndarray], y: np.ndarray) -> tuple[list[float], float]:
-  """Fits y by least squares; returns coefficients and the part explained."""
+  """Fits y by least squares; returns coefficients and the part explained.
+
+  Columns that are shorter than a thousandth of y have the coefficient 0. Values
+  of actions that hardly differ yet, at the beginning of a life, would otherwise
+  have coefficients of thousands, fitted to what other terms do not explain.
+  """
   x = np.stack(columns, axis=1)
-  # Terms may be of very different sizes, such as those of the target network.
   scale = np.sqrt(np.mean(x**2, axis=0))
-  scale = np.where(scale > 0.0, scale, 1.0)
-  solution, *_ = np.linalg.lstsq(x / scale, y)
-  error, length = np.sum((y - x / scale @ solution) ** 2), np.sum(y**2)
+  is_seen = scale > 1e-3 * np.sqrt(np.mean(y**2))
+  # Terms may be of very different sizes, such as those of the target network.
+  x = np.where(is_seen, x / np.where(is_seen, scale, 1.0), 0.0)
+  scale = np.where(is_seen, scale, 1.0)
+  solution, *_ = np.linalg.lstsq(x, y)
+  error, length = np.sum((y - x @ solution) ** 2), np.sum(y**2)
   explained = 1.0 - error / length if length > 0.0 else np.nan
   return (solution / scale).tolist(), float(explained)

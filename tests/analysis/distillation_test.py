@@ -102,6 +102,31 @@ def test_known_terms_are_found(scene: scenes.Scene) -> None:
   assert all(0 <= x < 0.999 for x in found.alone.values())
 
 
+@pytest.mark.parametrize(
+  ('size', 'expected'), [(1e-2, 1e2 * WEIGHTS[distillation.ENTROPY]), (1e-6, 0)]
+)
+def test_a_term_that_vanishes_has_no_coefficient(
+  scene: scenes.Scene,
+  monkeypatch: pytest.MonkeyPatch,
+  size: float,
+  expected: float,
+) -> None:
+  whole = distillation.terms
+
+  def terms(*args: Any) -> dict[str, np.ndarray]:
+    return {
+      name: np.asarray(x) * (size if name == distillation.ENTROPY else 1.0)
+      for name, x in whole(*args).items()
+    }
+
+  monkeypatch.setattr(distillation, 'terms', terms)
+  found = distillation.distill(analysis_test.RULE, {}, scene)
+  assert found.coefficients[distillation.ENTROPY] == pytest.approx(
+    expected, rel=1e-3
+  )
+  assert (found.alone[distillation.ENTROPY] == 0.0) == (expected == 0)
+
+
 def test_a_random_rule_is_no_sum_of_them() -> None:
   rule, params = analysis_test.RULE, analysis_test.rule_params()
   found = distillation.distill(rule, params, random_scene())
