@@ -42,6 +42,9 @@ class HostActor:
   """S agents of one kind that act in parallel, each in E environments.
 
   The counterpart of `actor.unroll`, with a leading axis S for the agents.
+
+  Attributes:
+    must_restart: Whether all episodes begin again before the next rollout.
   """
 
   def __init__(
@@ -72,10 +75,15 @@ class HostActor:
       self._by_agent,
       self._network.initial_state(self._environment.num_environments),
     )
+    self.must_restart = self._has_acted = False
+
+  def end_episodes(self) -> None:
+    """Lets all episodes begin again, unless they have just begun."""
+    self.must_restart |= self._has_acted
 
   def save(self) -> types.PyTree | None:
     """Returns the state for a checkpoint; None if it cannot be saved."""
-    state = self._environment.save_state()
+    state = None if self.must_restart else self._environment.save_state()
     if state is None:
       return None
     return {
@@ -90,6 +98,7 @@ class HostActor:
     self._environment.restore_state(saved['environment'])
     self._observation = saved['observation']
     self._core_state = saved['core_state']
+    self.must_restart, self._has_acted = False, True
 
   def replace_environment(self, environment: base.HostEnvironment) -> None:
     """Begins episodes in other environments with an equal spec."""
@@ -110,6 +119,7 @@ class HostActor:
       The rollout with leading axes [S, T or T+1, E], and which steps ended an
       episode, [S, T, E].
     """
+    self._has_acted = True
     noise = self._programs.noise(
       keys,
       self._environment.spec.num_actions,
@@ -167,6 +177,7 @@ class HostActor:
     self, index: int, environment: base.HostEnvironment
   ) -> 'HostActor':
     """Returns an actor of one agent, which continues in its environments."""
+    self._has_acted = True
     one = copy.copy(self)
     one._environment, one._num_agents = environment, 1
     one._observation, one._core_state = jax.tree.map(

@@ -119,38 +119,16 @@ class HostCollector:
     self.actor = host_actor.HostActor(
       agent.network, environment, num_agents, self._programs.actor
     )
-    self._saved: list[dict[str, np.ndarray]] = []
 
   def open_replays(self, directories: Sequence[pathlib.Path]) -> None:
     """Makes empty replays that can be saved, each in its own directory."""
     self.replays = self._make_replays(directories)
 
-  def save_replays(self, keep: int) -> None:
-    """Saves replays, and deletes files that no checkpoint needs any longer.
-
-    Args:
-      keep: The number of checkpoints to keep, without the one being written.
-    """
-    for replay in self.replays:
-      replay.save()
-    self._saved = [*self._saved, self.counters][-keep - 1 :]
-    if len(self._saved) > keep:
-      for i, replay in enumerate(self.replays):
-        oldest = self._saved[0]
-        replay.delete_unneeded(int(oldest['start'][i]), int(oldest['added'][i]))
-
-  def restore_replays(self, counters: Counters) -> None:
-    """Restores the replays of a checkpoint with these `counters`, [S].
-
-    Raises:
-      row_log.RowLogError: A file is missing or damaged.
-    """
-    for i, replay in enumerate(self.replays):
-      replay.restore(int(counters['start'][i]), int(counters['added'][i]))
-    self._saved = [self.counters]
-
   def act(self, acting: HostActing) -> tuple[HostActing, types.Rollout]:
-    """Acts for a rollout, [S, T or T+1, E, ...]."""
+    """Acts for a rollout, [S, T or T+1, E, ...], in new episodes if it must."""
+    if self.actor.must_restart:
+      self.actor.restart()
+      acting = restart_episodes(acting)
     keys, act_keys = self._programs.split(acting.key)
     rollout, is_last = self.actor.unroll(
       acting.params, act_keys, self._agent.config.unroll_length
@@ -243,35 +221,6 @@ class HostCollector:
       )
       for directory in directories
     ]
-
-  @property
-  def counters(self) -> Counters:
-    """The counts by which checkpoints restore the replays, each [S]."""
-    return {
-      'start': np.asarray([x.start for x in self.replays], np.int32),
-      'added': np.asarray([x.added for x in self.replays], np.int32),
-    }
-
-  @property
-  def has_replay(self) -> bool:
-    """Whether anything is in replay."""
-    return any(replay.filled for replay in self.replays)
-
-  def empty_replays(self) -> None:
-    """Empties all replays, if all agents are new."""
-    for replay in self.replays:
-      replay.reset()
-
-  def contents(self) -> np.ndarray:
-    """Returns the contents of all replays, [S, ...]."""
-    return np.stack([replay.contents() for replay in self.replays])
-
-  def replace_contents(self, rows: np.ndarray, counters: Counters) -> None:
-    """Replaces all replays with the results of `contents` and `counters`."""
-    for i, replay in enumerate(self.replays):
-      replay.replace_contents(
-        rows[i], int(counters['start'][i]), int(counters['added'][i])
-      )
 
   def reset(self, index: int, observation: types.PyTree) -> None:
     """Resets an agent, whose environments show observations [E, ...]."""

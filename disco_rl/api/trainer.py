@@ -24,7 +24,6 @@ from disco_rl.api import agent_files
 from disco_rl.api import policy as policy_lib
 from disco_rl.api import rule_checks
 from disco_rl.api import rules
-from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
 from disco_rl.evaluation import evaluator as evaluator_lib
@@ -536,9 +535,7 @@ class Trainer(policy_lib.Acting):
       self._saved(),
       lambda found: agent_files.compare(path, found, self._description),
     )
-    self._train_state = self._driver.from_file(
-      saved[agent_files.STATE], saved['replay']
-    )
+    self._resume(saved[agent_files.STATE], saved['replay'])
     self.updates = int(saved['updates'])
     steps = found.environment_steps
     if steps is None:  # Saved by disco_rl 0.2.
@@ -561,10 +558,7 @@ class Trainer(policy_lib.Acting):
       updates: The number of updates that it has made.
       environment_steps: The environment steps that it has made.
     """
-    if isinstance(self._environment, base.HostEnvironment):
-      replay = self._train_state.replay
-      train_state = dataclasses.replace(train_state, replay=replay)
-    self._train_state = self._driver.resume(train_state)
+    self._train_state = self._driver.cohort.resume(train_state)
     self.updates, self._steps = updates, environment_steps
     self._memory.reset_core()
 
@@ -597,9 +591,7 @@ class Trainer(policy_lib.Acting):
     number = self.config.num_environments * len(self._seeds)
     new._environment = source.build(number, seed)
     new._initialize(*self._made_from)
-    new._train_state = new._driver.from_file(
-      train_state, self._driver.replay_contents()
-    )
+    new._resume(train_state, self._driver.cohort.contents())
     new.updates, new._steps = self.updates, self._steps
     new._memory = dataclasses.replace(self._memory)
     new._best = self._best
@@ -631,13 +623,21 @@ class Trainer(policy_lib.Acting):
       )
     return self._train_state
 
+  def _resume(
+    self, train_state: agent_lib.AgentState, replay: types.PyTree
+  ) -> None:
+    """Continues with a state, and the `Cohort.contents` of its agents."""
+    cohort = self._driver.cohort
+    cohort.replace_contents(replay, train_state.replay)
+    self._train_state = cohort.resume(train_state)
+
   def _describe(self) -> agent_files.Description:
     return dataclasses.replace(self._description, environment_steps=self._steps)
 
   def _saved(self) -> dict[str, types.PyTree]:
     return {
       agent_files.STATE: self._train_state,
-      'replay': self._driver.replay_contents(),
+      'replay': self._driver.cohort.contents(),
       'updates': jnp.asarray(self.updates),
     }
 

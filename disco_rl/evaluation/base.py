@@ -4,7 +4,6 @@ import abc
 from collections.abc import Callable
 import dataclasses
 import functools
-import pathlib
 from typing import Any
 from typing import TypeVar
 
@@ -13,6 +12,7 @@ import jax
 from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import cohort as cohort_lib
 from disco_rl.agent import host_replay
 from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
@@ -44,6 +44,7 @@ class Training(abc.ABC):
   """The training of S agents; made by `training.make`.
 
   Attributes:
+    cohort: Their environments and replay on the host.
     is_compiled: Whether `compile` has been called.
   """
 
@@ -66,6 +67,7 @@ class Training(abc.ABC):
         that divides the agents.
     """
     self.agent = agent
+    self.cohort = cohort_lib.Cohort(agent)
     self._environment = environment
     self._num_agents = num_agents
     self._mesh = mesh or sharding.mesh_for(num_agents)
@@ -175,53 +177,9 @@ class Training(abc.ABC):
     """Returns the program that learns, and its arguments or their shapes."""
 
   def init(self, keys: types.Array) -> agent_lib.AgentState:
-    """Makes initial agents from PRNG keys [S]."""
-    return self._init(self._split(keys), self._replicate(self._task))
-
-  def resume(
-    self,
-    train_state: agent_lib.AgentState,
-    environments: types.PyTree | None = None,
-  ) -> agent_lib.AgentState:
-    """Takes a state from a checkpoint.
-
-    Args:
-      train_state: The agents.
-      environments: The result of `save_environments`; None: environments on
-        the host begin new episodes.
-    """
-    del environments
-    return train_state
-
-  def save_environments(self) -> types.PyTree | None:
-    """Returns the state of environments on the host, if it can be saved."""
-    return None
-
-  def begin_episodes(self) -> None:  # noqa: B027
-    """Resets environments on the host, so that faults show before a run."""
-
-  def open_replays(self, directory: pathlib.Path) -> None:
-    """Prepares a directory for replay that is not part of the state."""
-    del directory
-
-  def save_replays(self, keep: int) -> None:
-    """Saves such replay, before one of `keep` checkpoints."""
-    del keep
-
-  def restore_replays(self, train_state: agent_lib.AgentState) -> None:
-    """Restores such replay, as it was when this state was saved."""
-    del train_state
-
-  def replay_contents(self) -> types.PyTree:
-    """Returns replay that is not part of the state, for a file; else {}."""
-    return {}
-
-  def from_file(
-    self, train_state: agent_lib.AgentState, replay: types.PyTree
-  ) -> agent_lib.AgentState:
-    """Takes a state and what `replay_contents` returned with it."""
-    del replay
-    return self.resume(train_state)
+    """Makes initial agents from PRNG keys [S], in new episodes."""
+    agents = self._init(self._split(keys), self._replicate(self._task))
+    return self.cohort.renew(agents)
 
   def advance(
     self,

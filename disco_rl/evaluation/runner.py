@@ -330,7 +330,7 @@ class Evaluation:
       planning.chunk_size_candidates(config),
       lambda config: self._fit(config, update_rule),
     )
-    self._driver.begin_episodes()
+    self._driver.cohort.begin_episodes()
     self._evaluator = self._make_evaluator() if config.evaluate_every else None
     self._chosen = planning.report_choices(
       config.agent.chunk_sizes, fits.agent.chunk_sizes
@@ -410,12 +410,14 @@ class Evaluation:
     )
     settings = {**description, **self._chosen}
     with run_lib.opened(workdir, settings, options) as run:
-      self._driver.open_replays(run.replays)
+      self._driver.cohort.open_replays(run.replays)
       train_state, steps = self._driver.init(self._keys()), 0
       with run.saving():
         newest = run.restore(
           self._content(train_state, steps),
-          lambda tree: self._driver.restore_replays(tree[TRAIN_STATE]),
+          lambda tree: self._driver.cohort.restore_replays(
+            tree[TRAIN_STATE].replay
+          ),
           # Environments are missing after a failure.
           optional=['environments', STEPS, BEST],
         )
@@ -437,7 +439,7 @@ class Evaluation:
       TRAIN_STATE: train_state,
       STEPS: np.asarray(environment_steps, np.int64),
     }
-    environments = self._driver.save_environments()
+    environments = self._driver.cohort.save_episodes()
     if environments is not None:
       content['environments'] = environments
     if self._evaluator:
@@ -448,26 +450,31 @@ class Evaluation:
     self, update: int, saved: Mapping[str, types.PyTree]
   ) -> agent_lib.AgentState:
     """Continues from a checkpoint; state that it lacks starts afresh."""
-    config, environments = self._config, saved.get('environments')
+    environments = saved.get('environments')
     if self._evaluator and BEST in saved:
       self._evaluator.best = saved[BEST]
-    if environments is None and isinstance(self._driver, training.HostTraining):
-      reports.note(
-        f'{config.environment} begins new episodes, with seeds of their own: '
-        'the checkpoint holds the whole agents, but no unfinished episodes.'
-      )
-      self.close()
-      environment = environment_registry.make(
-        config.environment,
-        config.seeds * config.agent.num_environments,
-        adapters.seed_after(config.seed, update),
-        config.preprocessing,
-      )
-      assert isinstance(environment, environment_base.HostEnvironment)
-      self._environment = environment
-      self._driver.collector.actor.replace_environment(environment)
-      self._achievements = achievements.Counter(environment, config.seeds)
-    return self._driver.resume(saved[TRAIN_STATE], environments)
+    cohort = self._driver.cohort
+    if environments is None:
+      cohort.replace_environments(functools.partial(self._make_again, update))
+    return cohort.resume(saved[TRAIN_STATE], environments)
+
+  def _make_again(self, update: int) -> list[environment_base.HostEnvironment]:
+    """Makes environments on the host for what begins after an update."""
+    config = self._config
+    reports.note(
+      f'{config.environment} begins new episodes, with seeds of their own: '
+      'the checkpoint holds the whole agents, but no unfinished episodes.'
+    )
+    environment = environment_registry.make(
+      config.environment,
+      config.seeds * config.agent.num_environments,
+      adapters.seed_after(config.seed, update),
+      config.preprocessing,
+    )
+    assert isinstance(environment, environment_base.HostEnvironment)
+    self._environment = environment
+    self._achievements = achievements.Counter(environment, config.seeds)
+    return [environment]
 
   def _keys(self) -> types.Array:
     seeds = self._config.seed + np.arange(self._config.seeds)
@@ -498,7 +505,7 @@ class Evaluation:
         run.save(save)
 
     def save() -> dict[str, types.PyTree]:
-      self._driver.save_replays(run.options.keep)
+      self._driver.cohort.save_replays(run.options.keep)
       return self._content(latest, steps)
 
     every = map(config.agent.whole, (config.log_every, config.checkpoint_every))

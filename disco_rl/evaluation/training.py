@@ -7,8 +7,6 @@ largest number of devices that divides S.
 
 from collections.abc import Callable
 import dataclasses
-import functools
-import pathlib
 import time
 from typing import TypeVar
 
@@ -19,6 +17,7 @@ import numpy as np
 from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import cohort as cohort_lib
 from disco_rl.agent import host_collector
 from disco_rl.agent import host_replay
 from disco_rl.agent import learner
@@ -181,82 +180,16 @@ class HostTraining(training_base.Training):
   `host_collector.collect_while_learning`.
   """
 
-  # Whether all episodes restart before the next rollout.
-  _must_restart = False
+  cohort: cohort_lib.SharedCohort
 
   def _make_programs(self) -> None:
+    self.cohort = cohort_lib.SharedCohort(
+      self.agent, self._environment, self._num_agents
+    )
     agents, common = sharding.SPLIT, sharding.REPLICATED
     self._learn = self._programs.make(
       self._learn_all, (common, agents, agents), donate_argnums=1
     )
-
-  @functools.cached_property
-  def collector(self) -> host_collector.HostCollector:
-    """The collector, made at first use, which begins all episodes."""
-    return host_collector.HostCollector(
-      self.agent, self._environment, self._num_agents
-    )
-
-  def begin_episodes(self) -> None:
-    """Implements `base.Training.begin_episodes`."""
-    _ = self.collector
-
-  def init(self, keys: types.Array) -> host_collector.HostState:
-    """Implements `base.Training.init`; replay is the collector's.
-
-    Replay, episodes and core states of earlier agents are discarded. Random
-    streams of the environments continue.
-    """
-    if self.collector.has_replay:
-      self.collector.empty_replays()
-      self._must_restart = True
-    return dataclasses.replace(
-      super().init(keys), replay=self.collector.counters
-    )
-
-  def open_replays(self, directory: pathlib.Path) -> None:
-    """Implements `base.Training.open_replays`; a directory for each agent."""
-    self.collector.open_replays(
-      [directory / str(i) for i in range(self._num_agents)]
-    )
-
-  def save_replays(self, keep: int) -> None:
-    """Implements `base.Training.save_replays`."""
-    self.collector.save_replays(keep)
-
-  def restore_replays(self, train_state: host_collector.HostState) -> None:
-    """Implements `base.Training.restore_replays`."""
-    self.collector.restore_replays(jax.device_get(train_state.replay))
-
-  def replay_contents(self) -> types.PyTree:
-    """Implements `base.Training.replay_contents`."""
-    return self.collector.contents()
-
-  def from_file(
-    self, train_state: host_collector.HostState, replay: types.PyTree
-  ) -> host_collector.HostState:
-    """Implements `base.Training.from_file`."""
-    counters = jax.device_get(train_state.replay)
-    self.collector.replace_contents(np.asarray(replay), counters)
-    self._must_restart = True
-    return self.resume(train_state)
-
-  def save_environments(self) -> types.PyTree | None:
-    """Implements `base.Training.save_environments`; None after a failure."""
-    return None if self._must_restart else self.collector.actor.save()
-
-  def resume(
-    self,
-    train_state: host_collector.HostState,
-    environments: types.PyTree | None = None,
-  ) -> host_collector.HostState:
-    """Implements `base.Training.resume`; episodes not saved begin again."""
-    if environments is not None:
-      self.collector.actor.restore(environments)
-      self._must_restart = False
-      return train_state
-    acting = host_collector.restart_episodes(train_state.acting)
-    return dataclasses.replace(train_state, acting=acting)
 
   def attempt(
     self,
@@ -281,12 +214,10 @@ class HostTraining(training_base.Training):
       acting: host_collector.HostActing,
     ) -> tuple[host_collector.HostActing, list[types.Rollout]]:
       try:
-        if self._must_restart:
-          self.collector.actor.restart()
-          acting = host_collector.restart_episodes(acting)
-          self._must_restart = False
-        complete.acting, batches = self.collector.act_and_sample(acting)
+        collector = self.cohort.collector
+        complete.acting, batches = collector.act_and_sample(acting)
       except BaseException as error:
+        self.cohort.end_episodes()
         complete.failure = error
         raise
       return complete.acting, self._split(batches)
@@ -314,7 +245,6 @@ class HostTraining(training_base.Training):
     except BaseException:
       if complete.failure is None:
         raise
-      self._must_restart = True
     return self._outcome(complete)
 
   def _outcome(self, complete: '_Complete') -> training_base.Outcome:
@@ -322,7 +252,7 @@ class HostTraining(training_base.Training):
     number = len(complete.logs)
     return training_base.Outcome(
       agent_lib.AgentState(
-        complete.learners, complete.acting, self.collector.counters
+        complete.learners, complete.acting, self.cohort.counters
       ),
       number,
       jax.tree.map(lambda *x: sum(x) / number, *complete.logs)

@@ -92,8 +92,8 @@ class HeldOut:
 
     for name in config.environments:
       agents = self._trainings[name] = make(name)
-      agents.begin_episodes()
-      self._environments[name] = agents.save_environments()
+      agents.cohort.begin_episodes()
+      self._environments[name] = agents.cohort.save_episodes()
 
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
     """Returns all programs, to be compiled in parallel."""
@@ -113,7 +113,7 @@ class HeldOut:
     for name, agents in self._trainings.items():
       train_state = agents.init(self._keys)
       if (environments := self._environments[name]) is not None:
-        train_state = agents.resume(train_state, environments)
+        train_state = agents.cohort.resume(train_state, environments)
       train_state, _ = agents.advance(
         rule_params, train_state, self.config.updates
       )

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import functools
-import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +12,10 @@ import optax
 
 from disco_rl import planning
 from disco_rl import types
+from disco_rl.agent import cohort as cohort_lib
 from disco_rl.agent import episodes as episodes_lib
 from disco_rl.agent import host_collector
 from disco_rl.environments import base
-from disco_rl.environments.host import joined
 from disco_rl.meta_training import chunks
 from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
@@ -34,45 +33,6 @@ _add = jax.jit(optax.tree.add)  # Sums of updates, [devices, ...].
 HostMember = inner_loop_lib.Member[
   host_collector.HostActing, host_collector.Counters
 ]
-
-
-@dataclasses.dataclass(frozen=True)
-class MicroBatch:
-  """Members that are computed at the same time, `chunk` on each device.
-
-  Attributes:
-    members: The indices of the members in the group.
-    own: The ones in this process, as indices into the process's members.
-    environment: The environments of this process's members.
-    collector: The collector for this process's members.
-  """
-
-  members: np.ndarray
-  own: np.ndarray
-  environment: joined.JoinedEnvironment
-  collector: host_collector.HostCollector
-
-
-def _divide(
-  config: population.GroupConfig, environments: Sequence[base.HostEnvironment]
-) -> list[MicroBatch]:
-  """Divides members into micro-batches, with equal numbers on all devices."""
-  agent = config.inner_loop.agent
-  by_device = np.arange(config.num_members).reshape(
-    config.mesh.shape[sharding.AGENTS], -1, config.chunk
-  )
-  first, batches = config.local_members.start, []
-  programs = host_collector.Programs(agent)
-  for index in range(by_device.shape[1]):
-    members = by_device[:, index].reshape(-1)
-    is_own = np.isin(members, np.asarray(config.local_members))
-    own = members[is_own] - first
-    environment = joined.JoinedEnvironment([environments[i] for i in own])
-    collector = host_collector.HostCollector(
-      agent, environment, len(own), programs
-    )
-    batches.append(MicroBatch(members, own, environment, collector))
-  return batches
 
 
 class HostGroup(population.Group):
@@ -106,6 +66,12 @@ class HostGroup(population.Group):
       config, estimator, empty_replay=lambda: host_collector.NO_TRAJECTORIES
     )
     self._make_environments = make_environments
+    self.cohort = cohort_lib.Cohort(
+      config.inner_loop.agent,
+      lambda: make_environments(0),
+      config.micro_batches,
+      config.local_members,
+    )
     rule, members = sharding.REPLICATED, sharding.SPLIT
     specs: types.PyTree = (members, sharding.SPLIT_BATCH, members)
     update = inner_loop_lib.Trajectory(*specs)
@@ -129,74 +95,27 @@ class HostGroup(population.Group):
       self._meta_update_all, (rule, *(5 * (members,))), donate_argnums=1
     )
 
-  @functools.cached_property
-  def _micro_batches(self) -> list[MicroBatch]:
-    """The micro-batches, made at first use, which begins all episodes."""
-    if not self.config.local_members:
-      return []
-    return _divide(self.config, self._make_environments(0))
-
   @property
   def micro_batch_size(self) -> int:
     """The number of members of a micro-batch."""
     return self.config.chunk * self.config.mesh.shape[sharding.AGENTS]
 
-  def begin_episodes(self) -> None:
-    """Implements `population.Group.begin_episodes`."""
-    _ = self._micro_batches
-
-  def open_replays(self, directory: pathlib.Path) -> None:
-    """Implements `population.Group.open_replays`."""
-    first = self.config.local_members.start
-    for micro in self._micro_batches:
-      paths = [directory / str(first + own) for own in micro.own]
-      micro.collector.open_replays(paths)
-
-  def save_replays(self, keep: int) -> None:
-    """Implements `population.Group.save_replays`."""
-    for micro in self._micro_batches:
-      micro.collector.save_replays(keep)
-
   def restore_replays(self, members: inner_loop_lib.Member) -> None:
     """Implements `population.Group.restore_replays`."""
-    counters = self._from_checkpoint(members.replay)
-    for micro in self._micro_batches:
-      micro.collector.restore_replays(offloading.select(counters, micro.own))
+    self.cohort.restore_replays(self._from_checkpoint(members.replay))
 
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> inner_loop_lib.Member:
     """Makes members, with a leading axis of this process's members."""
-    if not self._micro_batches:
+    batches, parts = self.cohort.batches, []
+    if not batches:
       return self.config.local_part(self._member_shapes(rule_params))
-    parts = []
-    for micro in self._micro_batches:
-      initial = self._initial(self.config.split(keys[micro.members]), None)
-      members = self._own(self._complete(rule_params, initial))
-      parts.append(
-        dataclasses.replace(members, replay=micro.collector.counters)
-      )
-    return offloading.collect(
-      parts, [micro.own for micro in self._micro_batches]
-    )
-
-  def save_environments(self) -> types.PyTree | None:
-    """Returns the state of each member's environments, by its index.
-
-    Micro-batches depend on the devices, which may change when a run resumes.
-    """
-    if distributed.is_distributed():
-      return None
-    saved = {}
-    for micro in self._micro_batches:
-      state = micro.collector.actor.save()
-      if state is None:
-        return None
-      environments = state.pop('environment')
-      for i, member in enumerate(micro.members.tolist()):
-        own = {'environment': environments[i], **offloading.select(state, i)}
-        saved[str(member)] = own
-    return saved
+    for micro in batches:
+      initial = self._initial(self.config.split(keys[micro.agents]), None)
+      parts.append(self._own(self._complete(rule_params, initial)))
+    members = offloading.collect(parts, [micro.own for micro in batches])
+    return self.cohort.renew(members)
 
   def resume(
     self,
@@ -204,27 +123,19 @@ class HostGroup(population.Group):
     meta_step: int,
     environments: types.PyTree | None = None,
   ) -> inner_loop_lib.Member:
-    """Takes members; episodes that were not saved begin again."""
-    first = self.config.local_members.start
-    if environments is not None:
-      for micro in self._micro_batches:
-        saved = [dict(environments[str(first + own)]) for own in micro.own]
-        of_each = [x.pop('environment') for x in saved]
-        state = jax.tree.map(lambda *x: np.stack(x), *saved)
-        micro.collector.actor.restore({'environment': of_each, **state})
-      return self._from_checkpoint(members)
-    if not self._micro_batches:
-      return self._from_checkpoint(members)
-    reports.note(
-      f'Environments like {self.config.names[0]} cannot be saved: new episodes '
-      'begin, with new seeds.'
-    )
-    made = self._make_environments(meta_step)
-    for micro in self._micro_batches:
-      micro.environment.replace([made[i] for i in micro.own])
-      micro.collector.actor.restart()
-    acting = host_collector.restart_episodes(members.acting)
-    return self._from_checkpoint(dataclasses.replace(members, acting=acting))
+    """Implements `population.Group.resume`."""
+
+    def make() -> Sequence[base.HostEnvironment]:
+      reports.note(
+        f'Environments like {self.config.names[0]} cannot be saved: new '
+        'episodes begin, with new seeds.'
+      )
+      return self._make_environments(meta_step)
+
+    if environments is None and self.cohort.batches:
+      self.cohort.replace_environments(make)
+    members = self.cohort.resume(self._from_checkpoint(members), environments)
+    return offloading.offloaded(members)
 
   def _from_checkpoint(self, tree: types.PyTree) -> types.PyTree:
     """Returns this process's part; the inverse of `to_checkpoint`."""
@@ -258,24 +169,19 @@ class HostGroup(population.Group):
   ) -> meta_update.MetaUpdates:
     """Implements `population.Group.step`; one micro-batch after another."""
     total: types.PyTree = None
-    if not self._micro_batches:
-      return (
-        total,
-        members,
-        self.config.local_part(self._log_shapes(rule_params)),
-      )
-    all_logs = []
-    for micro in self._micro_batches:
+    batches, all_logs = self.cohort.batches, []
+    if not batches:
+      logs = self.config.local_part(self._log_shapes(rule_params))
+      return total, members, logs
+    for micro in batches:
       updates, part, logs = self._step_of(
         micro, rule_params, offloading.select(members, micro.own)
       )
       members = offloading.overwrite(members, micro.own, part)
       total = updates if total is None else _add(total, updates)
       all_logs.append(self._own(logs))
-    logs = offloading.collect(
-      all_logs, [micro.own for micro in self._micro_batches]
-    )
-    return total, members, logs
+    logs = offloading.collect(all_logs, [micro.own for micro in batches])
+    return total, self.cohort.with_counters(members), logs
 
   def _log_shapes(self, rule_params: types.Params) -> types.Logs:
     """Returns the shapes of the logs of `step`, [n]."""
@@ -404,26 +310,24 @@ class HostGroup(population.Group):
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray
   ) -> inner_loop_lib.Member:
     """Implements `population.Group.reset_expired`."""
-    first = self.config.local_members.start
-    for micro in self._micro_batches:
-      if not expired[micro.members].any():
+    is_expired = expired[np.array(self.config.local_members, int)]
+    for micro in self.cohort.batches:
+      if not expired[micro.agents].any():
         continue
-      initial = self._initial(self.config.split(keys[micro.members]), None)
-      own = np.flatnonzero(expired[first + micro.own])
+      initial = self._initial(self.config.split(keys[micro.agents]), None)
+      own = np.flatnonzero(is_expired[micro.own])
       for i in own.tolist():
-        micro.collector.reset(i, micro.environment.reset_one(i))
+        self.cohort.reset(micro, i)
       before = offloading.select(members, micro.own)
-      fresh = dataclasses.replace(
-        before, **vars(self._own(initial)), replay=micro.collector.counters
-      )
+      fresh = dataclasses.replace(before, **vars(self._own(initial)))
       members = offloading.overwrite(
         members, micro.own[own], offloading.select(fresh, own)
       )
-    return members
+    return self.cohort.with_counters(members)
 
   def _step_of(
     self,
-    micro: MicroBatch,
+    micro: cohort_lib.Batch,
     rule_params: types.Params,
     members: HostMember,
   ) -> tuple[types.Params, HostMember, types.Logs]:
@@ -451,19 +355,19 @@ class HostGroup(population.Group):
       gradients,
       (inner_logs, *outer_logs),
       config.gather_parts(acting.episodes),
-      config.split(config.counts[micro.members]),
+      config.split(config.counts[micro.agents]),
     )
     members = inner_loop_lib.Member(
       **vars(self._own(learning)),
       acting=offloading.offloaded(acting),
-      replay=micro.collector.counters,
+      replay=members.replay,
       meta_opt_state=self._own(opt_state),
     )
     return updates, members, logs
 
   def _make_updates(
     self,
-    micro: MicroBatch,
+    micro: cohort_lib.Batch,
     rule_params: types.Params,
     members: HostMember,
     store: offloading.TrajectoryStore,
@@ -477,7 +381,9 @@ class HostGroup(population.Group):
         acting,
         one,
         micro.collector.fill_replay(
-          i, micro.environment.of_one(i), offloading.select(acting, one)
+          i,
+          self.cohort.environments[micro.own[i]],
+          offloading.select(acting, one),
         ),
       )
     all_logs: list[types.Logs] = []

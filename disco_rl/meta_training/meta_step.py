@@ -141,7 +141,7 @@ class MetaStep:
       'environments': {
         str(i): saved
         for i, group in enumerate(self._groups)
-        if (saved := group.save_environments()) is not None
+        if (saved := group.cohort.save_episodes()) is not None
       },
     }
     return {
@@ -158,12 +158,12 @@ class MetaStep:
   def open_replays(self, directory: pathlib.Path) -> None:
     """Prepares a directory for the replay of each group."""
     for i, group in enumerate(self._groups):
-      group.open_replays(directory / str(i))
+      group.cohort.open_replays(directory / str(i))
 
   def save_replays(self) -> None:
     """Saves replay that is not part of `to_tree`, before a checkpoint."""
     for group in self._groups:
-      group.save_replays(self._config.keep_checkpoints)
+      group.cohort.save_replays(self._config.keep_checkpoints)
 
   def restore_replays(self, tree: Mapping[str, types.PyTree]) -> None:
     """Restores this replay, as it was when `to_tree` returned `tree`."""

@@ -153,7 +153,7 @@ class MetaTrainer:
       planning.chunk_size_candidates(config), self._fit
     )
     for group in self._groups:
-      group.begin_episodes()
+      group.cohort.begin_episodes()
     self._config = config
     self._chosen = planning.report_choices(given, config.agent.chunk_sizes)
     self._held_out = held_out_lib.HeldOut(

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
-import pathlib
 
 import jax
 import numpy as np
@@ -20,6 +19,7 @@ import optax
 
 from disco_rl import planning
 from disco_rl import types
+from disco_rl.agent import cohort as cohort_lib
 from disco_rl.agent import host_collector
 from disco_rl.environments import base
 from disco_rl.meta_training import estimator as estimator_lib
@@ -139,6 +139,13 @@ class GroupConfig:
     return distributed.gather(tree, self.local_members, self.num_members)
 
   @property
+  def micro_batches(self) -> list[np.ndarray]:
+    """The members computed at the same time on the host, as many per device."""
+    rows = self.mesh.shape[sharding.AGENTS]
+    by_device = np.arange(self.num_members).reshape(rows, -1, self.chunk)
+    return [members.reshape(-1) for members in np.moveaxis(by_device, 1, 0)]
+
+  @property
   def is_in_all_processes(self) -> bool:
     """Whether every process has members of the group."""
     return distributed.has_all_processes(self.mesh)
@@ -154,6 +161,7 @@ class Group(abc.ABC):
   Attributes:
     config: The settings of the group.
     estimator: Computes the meta-gradient.
+    cohort: The members' environments and replay on the host.
     programs: The programs of the group; each device computes its own members.
     is_on_host: Whether environments step on the host, so that members are
       computed in micro-batches.
@@ -178,6 +186,7 @@ class Group(abc.ABC):
       environments: A tree [n, ...] of environments, if they are JAX-native.
     """
     self.config = config
+    self.cohort = cohort_lib.Cohort(config.inner_loop.agent)
     self.estimator = estimator
     self.programs = sharding.Programs(config.mesh)
     self._environments = environments
@@ -282,15 +291,11 @@ class Group(abc.ABC):
   ) -> inner_loop_lib.Member:
     """Takes members from a checkpoint; inverse of `to_checkpoint`.
 
-    Without the result of `save_environments`, environments on the host begin
+    Without the result of `Cohort.save_episodes`, environments on the host begin
     new episodes.
     """
     del meta_step, environments
     return self.config.split(members)
-
-  def save_environments(self) -> types.PyTree | None:
-    """Returns the state of environments on the host, or None."""
-    return None
 
   def to_checkpoint(
     self, members: inner_loop_lib.Member
@@ -312,17 +317,6 @@ class Group(abc.ABC):
     if self.config.is_in_all_processes:
       return distributed.fetch(tree)
     return self.config.gather(self.config.local_part(tree))
-
-  def begin_episodes(self) -> None:  # noqa: B027
-    """Resets environments on the host, so that faults show before a run."""
-
-  def open_replays(self, directory: pathlib.Path) -> None:
-    """Prepares a directory for replay that is not part of the members."""
-    del directory
-
-  def save_replays(self, keep: int) -> None:
-    """Saves replay outside the members, next to `keep` earlier saves."""
-    del keep
 
   def restore_replays(self, members: inner_loop_lib.Member) -> None:
     """Restores replay outside the members, as of their checkpoint.

@@ -18,7 +18,7 @@ A checkpoint contains what `MetaStep.to_tree` of discovery, or
 Of agents these are their `inner_loop.Member` and `agent.AgentState`.
 `Run.save` hands it to `checkpointing.Checkpointer`, which writes it with
 Orbax. Replay of environments on the host is written before it, to replay/, by
-`host_replay.HostReplay.save`.
+`agent.cohort.Cohort.save_replays`.
 """
 
 from collections.abc import Callable

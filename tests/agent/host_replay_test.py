@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import types as types_lib
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from disco_rl import types
-from disco_rl.agent import host_collector
+from disco_rl.agent import cohort
 from disco_rl.agent import host_replay
 from disco_rl.agent import replay
 from disco_rl.runtime import memory
@@ -246,23 +247,24 @@ def test_all_checkpoints_that_are_kept_can_be_restored(
 ) -> None:
   """And no more files are left than these need."""
 
-  def collector() -> host_collector.HostCollector:
-    made = object.__new__(host_collector.HostCollector)
-    made.replays = [make(tmp_path)]
-    made._saved = []
+  def alone() -> cohort.Cohort:
+    nothing: Any = None
+    made, own = cohort.Cohort(nothing), np.array([0])
+    collector: Any = types_lib.SimpleNamespace(replays=[make(tmp_path)])
+    made.batches = [cohort.Batch(own, own, collector)]
     return made
 
-  keep, first, actor = 2, collector(), Actor()
+  keep, first, actor = 2, alone(), Actor()
   counters, contents, files = [], [], []
   for _ in range(12):
-    first.replays[0].add(actor.unroll())
+    first.batches[0].collector.replays[0].add(actor.unroll())
     first.save_replays(keep)
     counters.append(first.counters)
     contents.append(first.contents())
     files.append(len([*tmp_path.iterdir()]))
   # The checkpoint that is being written may be lost.
   for i in (-1, -2, -3):
-    again = collector()
+    again = alone()
     again.restore_replays(counters[i])
     np.testing.assert_array_equal(again.contents(), contents[i])
   assert files[-1] == files[6]

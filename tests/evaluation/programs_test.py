@@ -105,13 +105,17 @@ def test_episodes_that_cannot_be_resumed_begin_again() -> None:
   )
   acting = dataclasses.replace(state.acting, episodes=episodes)
   state = dataclasses.replace(state, acting=acting)
-  saved = agents.save_environments()
-  agents._must_restart = True
-  with mock.patch.object(agents.collector.actor, 'restore') as restore:
-    assert agents.resume(state, saved) is state
-  restore.assert_called_once_with(saved)
-  assert agents.save_environments() is not None
-  resumed = agents.resume(state)
+  saved = agents.cohort.save_episodes()
+  actor = agents.cohort.collector.actor
+  actor.must_restart = True
+  resumed = agents.cohort.resume(state, saved)
+  assert resumed.acting is state.acting
+  assert not actor.must_restart
+  jax.tree.map(
+    np.testing.assert_array_equal, agents.cohort.save_episodes(), saved
+  )
+  resumed = agents.cohort.resume(state)
+  assert actor.must_restart and agents.cohort.save_episodes() is None
   assert (resumed.acting.episodes.running == 0).all()
   assert (resumed.acting.episodes.finished == 1).all()
   assert resumed.learner is state.learner
@@ -142,8 +146,8 @@ def test_environments_that_failed_are_not_saved() -> None:
   """They are in the middle of a rollout that no return counts."""
   agents = make(Failing(0))
   state = agents.init(jax.vmap(jax.random.key)(np.arange(1)))
-  assert agents.save_environments() is not None
+  assert agents.cohort.save_episodes() is not None
   outcome = agents.attempt({}, state, 2, should_stop=lambda: False)
   assert isinstance(outcome.failure, OSError)
   assert outcome.num_updates == 1
-  assert agents.save_environments() is None
+  assert agents.cohort.save_episodes() is None

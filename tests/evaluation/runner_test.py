@@ -1,7 +1,6 @@
 """Parts of an evaluation, without training."""
 
-import dataclasses
-import pathlib
+import functools
 from typing import Any
 from unittest import mock
 
@@ -11,7 +10,6 @@ import pytest
 from disco_rl.agent import episodes
 from disco_rl.environments import base
 from disco_rl.evaluation import runner
-from disco_rl.evaluation import training
 
 
 @pytest.mark.parametrize('updates', [10, 1000])
@@ -67,8 +65,12 @@ def test_environments_that_were_not_saved_begin_again(
   counter = mock.Mock()
   monkeypatch.setattr(runner.achievements, 'Counter', counter)
   evaluation: Any = mock.Mock()
-  evaluation._driver = mock.Mock(spec=training.HostTraining)
-  evaluation._driver.collector = mock.Mock()
+  replaced: list[Any] = []
+  cohort = evaluation._driver.cohort
+  cohort.replace_environments.side_effect = lambda make: replaced.append(make())
+  evaluation._make_again = functools.partial(
+    runner.Evaluation._make_again, evaluation
+  )
   config = evaluation._config
   config.configure_mock(environment='mine', seeds=2, seed=3, preprocessing='P')
   config.agent.num_environments = 4
@@ -76,53 +78,18 @@ def test_environments_that_were_not_saved_begin_again(
   if is_saved:
     saved['environments'] = 'their states'
   found = runner.Evaluation._resume(evaluation, 7, saved)
-  evaluation._driver.resume.assert_called_once_with(
-    'state', saved.get('environments')
-  )
-  assert found is evaluation._driver.resume.return_value
+  cohort.resume.assert_called_once_with('state', saved.get('environments'))
+  assert found is cohort.resume.return_value
   assert evaluation._evaluator.best == 'best'
   told = capsys.readouterr().err
   if is_saved:
     make.assert_not_called()
-    evaluation.close.assert_not_called()
-    assert not told
+    assert not told and not replaced
     return
   assert 'mine begins new episodes, with seeds of their own' in told
   assert 'fail' not in told
   make.assert_called_once_with('mine', 8, 307, 'P')
-  evaluation.close.assert_called_once_with()
-  replace = evaluation._driver.collector.actor.replace_environment
-  replace.assert_called_once_with(environment)
+  assert replaced == [[environment]]
   assert evaluation._environment is environment
   counter.assert_called_once_with(environment, 2)
   assert evaluation._achievements is counter.return_value
-
-
-@dataclasses.dataclass(frozen=True)
-class State:
-  learner: Any
-  replay: Any
-
-
-@pytest.mark.parametrize('has_replay', [False, True])
-def test_replays_of_agents_on_the_host(
-  has_replay: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
-  driver: Any = object.__new__(training.HostTraining)
-  driver.collector = mock.Mock(has_replay=has_replay, counters='counters')
-  driver._must_restart, driver._num_agents = False, 2
-  fresh = State('fresh', replay='none')
-  monkeypatch.setattr(training.training_base.Training, 'init', lambda *_: fresh)
-  assert driver.init('keys') == State('fresh', replay='counters')
-  assert driver._must_restart is has_replay
-  assert driver.collector.empty_replays.call_count == has_replay
-  driver.open_replays(tmp_path)
-  driver.collector.open_replays.assert_called_once_with(
-    [tmp_path / '0', tmp_path / '1']
-  )
-  driver.save_replays(3)
-  driver.collector.save_replays.assert_called_once_with(3)
-  driver.restore_replays(mock.Mock(replay=jnp.arange(2)))
-  (counts,), _ = driver.collector.restore_replays.call_args
-  assert counts.tolist() == [0, 1]
-  assert driver.replay_contents() is driver.collector.contents.return_value

@@ -17,6 +17,7 @@ import pytest
 
 from disco_rl import planning
 from disco_rl import types
+from disco_rl.agent import cohort
 from disco_rl.agent import host_collector
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
@@ -98,7 +99,7 @@ def take_steps(
   held: list[int] = []
   acted: list[types.Params] = []
   learned: list[types.Params] = []
-  collector = group._micro_batches[-1].collector
+  collector = group.cohort.batches[-1].collector
   act = collector.act
 
   def watched_act(acting: Any) -> Any:
@@ -189,20 +190,20 @@ def test_a_new_member_fills_its_replay_alone() -> None:
   group = make_group(2, 2, min_replay_batches=2.0)
   # Two batches of three: three rollouts of two trajectories.
   assert group.fill_steps == 2 * EACH * LENGTH
-  (micro,) = group._micro_batches
-  made: list[Any] = [micro.environment.of_one(i) for i in range(2)]
+  (micro,) = group.cohort.batches
+  made: Any = group.cohort.environments
   keys = jax.random.split(jax.random.key(0), 2)
   _, members, _ = group.step(RULE_PARAMS, group.init(keys, RULE_PARAMS))
   steps = [x.save_state()['counts'][2] for x in made]
   each = group.config.inner_loop.steps(updates=4, validations=1) // EACH
   assert steps == 2 * [each + 2 * LENGTH]
-  assert micro.collector.counters['added'].tolist() == 2 * [(4 + 2) * EACH]
+  assert group.cohort.counters['added'].tolist() == 2 * [(4 + 2) * EACH]
 
   members = group.reset_expired(keys, members, np.array([False, True]))
   _, members, _ = group.step(RULE_PARAMS, members)
   steps = [x.save_state()['counts'][2] for x in made]
   assert steps == [2 * each + 2 * LENGTH, each + 2 * LENGTH]
-  counters = micro.collector.counters
+  counters = group.cohort.counters
   assert counters['added'].tolist() == [20, 24]
   assert counters['start'].tolist() == [0, 12]
   # All that was stored since then is its own.
@@ -390,21 +391,32 @@ def test_replays_can_be_saved_once_they_have_directories(
 ) -> None:
   group = make_group(2, 1)
   with pytest.raises(ValueError, match='without a directory'):
-    group.save_replays(keep=1)
-  group.open_replays(tmp_path)
-  group.save_replays(keep=1)
+    group.cohort.save_replays(keep=1)
+  group.cohort.open_replays(tmp_path)
+  group.cohort.save_replays(keep=1)
 
 
 def test_environments_resume_in_micro_batches_of_another_size() -> None:
   """Each agent continues in its own, as on other devices."""
   stepped, other = steps_of(4, 1), make_group(4, 2)
-  saved = stepped.group.save_environments()
+  saved = stepped.group.cohort.save_episodes()
   assert saved is not None
   other.resume(stepped.members, 1, saved)
-  jax.tree.map(np.testing.assert_array_equal, other.save_environments(), saved)
+  jax.tree.map(
+    np.testing.assert_array_equal, other.cohort.save_episodes(), saved
+  )
   for i in range(4):
     counts = saved[str(i)]['environment']['counts']
     assert counts.tolist() == [i, 1, 2 * 5 * LENGTH]
+
+
+def test_micro_batches_have_equal_parts_on_all_devices() -> None:
+  config: Any = mock.Mock(num_members=12, chunk=2)
+  config.mesh.shape = {sharding.AGENTS: 3}
+  divide: Any = population.GroupConfig.micro_batches
+  one, two = divide.fget(config)
+  assert one.tolist() == [0, 1, 4, 5, 8, 9]
+  assert two.tolist() == [2, 3, 6, 7, 10, 11]
 
 
 def test_members_of_a_second_process(
@@ -412,7 +424,7 @@ def test_members_of_a_second_process(
 ) -> None:
   """It has members 4 to 7 of twelve, on the second of three rows of devices."""
   monkeypatch.setattr(
-    host_group.joined, 'JoinedEnvironment', lambda each: mock.Mock(each=each)
+    cohort.joined, 'JoinedEnvironment', lambda each: mock.Mock(each=each)
   )
   make_collector = mock.Mock(side_effect=lambda *_: mock.Mock())
   monkeypatch.setattr(host_collector, 'Programs', mock.Mock())
@@ -424,37 +436,41 @@ def test_members_of_a_second_process(
   config.mesh.shape = {sharding.AGENTS: 3}
   config.local_part = lambda tree: jax.tree.map(lambda x: x[4:8], tree)
   group.config = config
-  group._make_environments = lambda _: [*'efgh']  # type: ignore[assignment]
-  one, two = group._micro_batches
-  assert one.members.tolist() == [0, 1, 4, 5, 8, 9]
-  assert two.members.tolist() == [2, 3, 6, 7, 10, 11]
+  environments: Any = [mock.Mock() for _ in range(4)]
+  group.cohort = cohort.Cohort(
+    config.inner_loop.agent,
+    lambda: environments,
+    [np.array([0, 1, 4, 5, 8, 9]), np.array([2, 3, 6, 7, 10, 11])],
+    config.local_members,
+  )
+  one, two = group.cohort.batches
   assert (one.own.tolist(), two.own.tolist()) == ([0, 1], [2, 3])
-  assert [cast(Any, x.environment).each for x in (one, two)] == [
-    ['e', 'f'],
-    ['g', 'h'],
-  ]
-  for micro, made in zip((one, two), make_collector.call_args_list):
+  for i, made in enumerate(make_collector.call_args_list):
     agent, environment, number, _ = made.args
-    assert agent is config.inner_loop.agent
-    assert environment is micro.environment and number == 2
+    assert agent is config.inner_loop.agent and number == 2
+    assert environment.each == environments[2 * i : 2 * i + 2]
 
   one_, two_ = (cast(Any, micro.collector) for micro in (one, two))
-  group.open_replays(tmp_path)
+  group.cohort.open_replays(tmp_path)
   one_.open_replays.assert_called_once_with([tmp_path / '4', tmp_path / '5'])
   two_.open_replays.assert_called_once_with([tmp_path / '6', tmp_path / '7'])
 
   saved = {
     str(i): {'environment': f'of {i}', 'keys': np.array(i)} for i in range(12)
   }
-  members = np.arange(12)
-  assert group.resume(members, 3, saved).tolist() == [4, 5, 6, 7]  # type: ignore[arg-type]
+  members = inner_loop_lib.Member(*(np.arange(12) for _ in range(5)))
+  one_.replays, two_.replays = (
+    [mock.Mock(start=i, added=10 + i) for i in numbers]
+    for numbers in ((4, 5), (6, 7))
+  )
+  resumed = group.resume(members, 3, saved)
+  assert resumed.learner.tolist() == [4, 5, 6, 7]
+  assert resumed.replay['added'].tolist() == [14, 15, 16, 17]
   (restored,) = two_.actor.restore.call_args.args
   assert restored['environment'] == ['of 6', 'of 7']
   assert restored['keys'].tolist() == [6, 7]
 
   # Member 7 begins anew, the second of two in the second micro-batch.
-  for collector in (one_, two_):
-    collector.counters = np.zeros((2, 1))
   config.split = lambda tree: tree
   config.local_part = lambda tree: jax.tree.map(lambda x: x[2:4], tree)
   group._initial = lambda keys, _: inner_loop_lib.Newborn(*(3 * [10 + keys]))  # type: ignore[assignment]
@@ -465,9 +481,8 @@ def test_members_of_a_second_process(
   )
   assert after.learner.tolist() == [[0], [0], [0], [17]]
   one_.reset.assert_not_called()
-  reset_one = cast(Any, two.environment).reset_one
-  reset_one.assert_called_once_with(1)
-  two_.reset.assert_called_once_with(1, reset_one.return_value)
+  two_.reset.assert_called_once_with(1, environments[3].reset.return_value)
+  assert [x.reset.call_count for x in environments] == [0, 0, 0, 1]
 
 
 def test_memory_and_disk_beside_devices() -> None:

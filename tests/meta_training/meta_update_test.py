@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import pathlib
 from typing import Any
+from unittest import mock
 
 import discovering
 import jax
@@ -18,6 +19,7 @@ import pytest
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import cohort
 from disco_rl.agent import episodes
 from disco_rl.environments import base
 from disco_rl.evaluation import training
@@ -156,13 +158,8 @@ class RecordedTraining:
 
   def __init__(self, num_agents: int):
     self.num_agents = num_agents
+    self.cohort = cohort.Cohort(mock.Mock())
     self.trials: list[Trial] = []
-
-  def begin_episodes(self) -> None:
-    pass
-
-  def save_environments(self) -> None:
-    pass
 
   def calls(self, rule_params: Any) -> list[Any]:
     del rule_params

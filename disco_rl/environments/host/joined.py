@@ -33,14 +33,6 @@ class JoinedEnvironment(base.HostEnvironment):
     """Implements `HostEnvironment.reset`."""
     return _concatenate([e.reset() for e in self._environments])
 
-  def of_one(self, index: int) -> base.HostEnvironment:
-    """Returns the environment with this index."""
-    return self._environments[index]
-
-  def reset_one(self, index: int) -> types.PyTree:
-    """Resets the environment with this index; returns its observations."""
-    return self._environments[index].reset()
-
   def step(self, action: np.ndarray) -> types.TimeStep:
     """Implements `HostEnvironment.step`; all step at the same time."""
     self.start(action)
@@ -65,11 +57,6 @@ class JoinedEnvironment(base.HostEnvironment):
     """Implements `HostEnvironment.restore_state`."""
     for environment, own in zip(self._environments, state):
       environment.restore_state(own)
-
-  def replace(self, environments: Sequence[base.HostEnvironment]) -> None:
-    """Closes the environments, and continues with others with equal specs."""
-    self.close()
-    self._environments = environments
 
   def close(self) -> None:
     """Implements `HostEnvironment.close`."""
