@@ -24,6 +24,7 @@ import importlib
 import inspect
 import pathlib
 import re
+import statistics
 import sys
 import textwrap
 import tomllib
@@ -164,6 +165,40 @@ def _baselines() -> Iterator[str]:
       cells += [mean, ', '.join(f'{x:.0f}' for x in values)]
     name = f'{task} | `{rule}`{owner} | {int(steps):,}'
     lines.append(f'| {name} | ' + ' | '.join(cells) + ' |')
+  yield '\n'.join(lines)
+
+
+def _terms() -> Iterator[str]:
+  """Tabulates docs/data/terms.csv: rules as sums of hand-written terms.
+
+  Numbers are means over agents, of coefficients medians over agents and ages.
+  """
+  with (_ROOT / 'docs/data/terms.csv').open(encoding='utf-8') as file:
+    rows = [*csv.DictReader(file)]
+  ages = sorted({int(x['environment_steps']) for x in rows})
+  shown = ages[0], ages[len(ages) // 2 - 1], ages[-1]
+  alone = 'policy gradient, explained alone'
+  titles = [f'after {x:,} steps' for x in shown]
+  coefficients = [x for x in rows[0] if x.endswith(', coefficient')]
+  names = [x.partition(',')[0] for x in coefficients]
+  lines = [
+    f'| rule | policy gradient alone, {" | ".join(titles)} | all terms, '
+    f'mean | {" | ".join(f"coefficient: {x}" for x in names)} |',
+    '|---' * (len(titles) + len(names) + 2) + '|',
+  ]
+  for rule in dict.fromkeys(x['rule'] for x in rows):
+    own = [x for x in rows if x['rule'] == rule]
+    cells = [
+      statistics.fmean(
+        float(x[alone]) for x in own if int(x['environment_steps']) == age
+      )
+      for age in shown
+    ]
+    cells.append(
+      statistics.fmean(float(x['all terms, explained']) for x in own)
+    )
+    cells += [statistics.median(float(x[c]) for x in own) for c in coefficients]
+    lines.append(f'| `{rule}` | {" | ".join(f"{x:.2f}" for x in cells)} |')
   yield '\n'.join(lines)
 
 
@@ -383,6 +418,7 @@ _PARTS = {
   'rules': _rules,
   'learning_rates': _learning_rates,
   'baselines': _baselines,
+  'terms': _terms,
   'settings': _settings,
   'changes': _changes,
   'reference': _reference,

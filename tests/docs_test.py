@@ -241,6 +241,29 @@ def test_the_cards_of_rules_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
   assert "| `torso` | `'a\\|b'` |" in cards.as_markdown(card).splitlines()
 
 
+def test_terms_of_rules_are_tabulated(tmp_path: pathlib.Path) -> None:
+  """Means over agents of what is explained, medians of coefficients."""
+  columns = 'all terms, explained', 'a, coefficient'
+  names = ['rule', 'environment_steps', 'seed', *columns]
+  header = ','.join(
+    f'"{x}"' for x in [*names, 'policy gradient, explained alone']
+  )
+  # Two agents at the ages 10, 20, 30 and 40.
+  rows = [
+    f'mine,{10 * age},{seed},{0.1 * age},{age + 10 * seed},{0.1 * age + seed}'
+    for seed in (0, 1)
+    for age in (1, 2, 3, 4)
+  ]
+  (tmp_path / 'docs/data').mkdir(parents=True)
+  (tmp_path / 'docs/data/terms.csv').write_text('\n'.join([header, *rows]))
+  module = _load('generate.py')
+  module._ROOT = tmp_path
+  (table,) = module._PARTS['terms']()
+  titles, _, row = table.splitlines()
+  assert 'alone, after 10 steps | after 20 steps | after 40 steps |' in titles
+  assert row == '| `mine` | 0.60 | 0.70 | 0.90 | 0.25 | 7.50 |'
+
+
 @pytest.mark.parametrize(
   ('link', 'culprit'),
   [
