@@ -117,13 +117,10 @@ def _rules() -> Iterator[str]:
   """Shows the cards of the named rules, and links to their settings."""
   cards = _import('disco_rl.update_rules.cards')
   for name, card in _import('disco_rl').rules().items():
-    path = f'../disco_rl/update_rules/shipped/{name}.json'
-    yield re.sub(
-      r'<details.*</details>',
-      f'[All settings of the discovery]({path}).',
-      cards.as_markdown(card).strip(),
-      flags=re.DOTALL,
-    )
+    yield cards.as_markdown(dataclasses.replace(card, settings={})).strip()
+    if card.settings:
+      path = f'../disco_rl/update_rules/shipped/{name}.json'
+      yield f'[All settings of the discovery]({path}).'
 
 
 def _learning_rates() -> Iterator[str]:
@@ -141,11 +138,16 @@ def _learning_rates() -> Iterator[str]:
 # Results.
 
 
+def _data(name: str) -> list[dict[str, str]]:
+  """Reads the rows of a file of docs/data."""
+  path = _ROOT / 'docs' / 'data' / name
+  with path.open(newline='', encoding='utf-8') as file:
+    return [*csv.DictReader(file)]
+
+
 def _baselines() -> Iterator[str]:
   """Tabulates the returns in docs/data/baselines.csv."""
-  path = _ROOT / 'docs/data/baselines.csv'
-  with path.open(newline='', encoding='utf-8') as file:
-    rows = [*csv.DictReader(file)]
+  rows = _data('baselines.csv')
   groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
   for row in rows:
     key = ('environment', 'library', 'rule', 'environment_steps')
@@ -173,8 +175,7 @@ def _terms() -> Iterator[str]:
 
   Numbers are means over agents, of coefficients medians over agents and ages.
   """
-  with (_ROOT / 'docs/data/terms.csv').open(encoding='utf-8') as file:
-    rows = [*csv.DictReader(file)]
+  rows = _data('terms.csv')
   ages = sorted({int(x['environment_steps']) for x in rows})
   shown = ages[0], ages[len(ages) // 2 - 1], ages[-1]
   alone = 'policy gradient, explained alone'

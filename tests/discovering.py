@@ -87,6 +87,17 @@ class Counting(base.HostEnvironment):
     return observation
 
 
+def in_episodes(record: Any) -> Any:
+  """Returns agents [S] whose unfinished episodes have returned something."""
+  episodes = dataclasses.replace(
+    record.acting.episodes,
+    running=record.acting.episodes.running + 3.0,
+    finished=record.acting.episodes.finished + 1,
+  )
+  acting = dataclasses.replace(record.acting, episodes=episodes)
+  return dataclasses.replace(record, acting=acting)
+
+
 def counting_spec(width: int = 3) -> types.EnvironmentSpec:
   """Returns the spec of `Counting`, whose observations are padded by zeros."""
   return types.EnvironmentSpec(jax.ShapeDtypeStruct((width,), jnp.float32), 2)

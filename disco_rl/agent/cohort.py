@@ -201,9 +201,10 @@ class Cohort:
   @property
   def counters(self) -> host_collector.Counters:
     """The counts by which checkpoints restore the replays, each [S]."""
+    replays = self._replays
     return {
-      'start': np.asarray([x.start for x in self._replays], np.int32),
-      'added': np.asarray([x.added for x in self._replays], np.int32),
+      'start': np.asarray([x.start for x in replays], np.int32),
+      'added': np.asarray([x.added for x in replays], np.int32),
     }
 
   def _counted(

@@ -1,6 +1,5 @@
 """Tests of what the programs of an evaluation depend on."""
 
-import dataclasses
 from typing import Any
 from unittest import mock
 
@@ -98,13 +97,7 @@ def test_episodes_that_cannot_be_resumed_begin_again() -> None:
   agents = make(discovering.Counting(0))
   assert isinstance(agents, training.HostTraining)
   state = agents.init(jax.vmap(jax.random.key)(np.arange(1)))
-  episodes = dataclasses.replace(
-    state.acting.episodes,
-    running=state.acting.episodes.running + 3.0,
-    finished=state.acting.episodes.finished + 1,
-  )
-  acting = dataclasses.replace(state.acting, episodes=episodes)
-  state = dataclasses.replace(state, acting=acting)
+  state = discovering.in_episodes(state)
   saved = agents.cohort.save_episodes()
   actor = agents.cohort.collector.actor
   actor.must_restart = True

@@ -495,13 +495,7 @@ def test_one_of_the_members_on_the_host_is_reset(pair: Pair) -> None:
 
 def test_resumed_members_on_the_host_start_an_episode(pair: Pair) -> None:
   members = pair.host.init(keys(0, 2), pair.rule_params)
-  statistics = dataclasses.replace(
-    members.acting.episodes,
-    running=members.acting.episodes.running + 3.0,
-    finished=members.acting.episodes.finished + 1,
-  )
-  acting = dataclasses.replace(members.acting, episodes=statistics)
-  members = dataclasses.replace(members, acting=acting)
+  members = discovering.in_episodes(members)
   resumed = pair.host.resume(members, 1)
   for i in range(2):
     assert changed(members, resumed, i) == {'.acting.episodes.running'}
