@@ -54,14 +54,20 @@ class _PathParser(flags.ArgumentParser[str]):
   Environments may change the working directory.
   """
 
+  def __init__(self, *words: str):
+    """Makes a parser that leaves these words as they are."""
+    self._words = words
+
   def parse(self, argument: str) -> str:
     """Returns the path; raises the errors of `config.local`."""
-    return config_lib.local(argument)
+    return argument if argument in self._words else config_lib.local(argument)
 
 
-def define_path(name: str, meaning: str) -> flags.FlagHolder[str | None]:
-  """Defines a flag whose value is a path, or None if it is not given."""
-  return flags.DEFINE(_PathParser(), name, None, meaning)
+def define_path(
+  name: str, meaning: str, *words: str
+) -> flags.FlagHolder[str | None]:
+  """Defines a flag whose value is a path, one of some words, or None."""
+  return flags.DEFINE(_PathParser(*words), name, None, meaning)
 
 
 # Flags that only some launchers have; each is defined on first use.
@@ -120,6 +126,7 @@ def cache_flag() -> flags.FlagHolder[Any]:
     "Folder where compiled programs are kept for later runs, or 'off'. "
     'Default: that of JAX_COMPILATION_CACHE_DIR, or else one in the '
     "user's cache.",
+    'off',
   )
 
 

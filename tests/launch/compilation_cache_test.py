@@ -13,6 +13,7 @@ import sys
 from typing import Any
 from unittest import mock
 
+from absl import flags
 import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 import launching
@@ -125,12 +126,13 @@ def inherited() -> dict[str, str]:
 def chosen(
   monkeypatch: pytest.MonkeyPatch, flag: str | None, **variables: str
 ) -> dict[str, str]:
-  """The variables after `set_up` with a flag."""
+  """The variables after `set_up_cache` with a flag as it is typed."""
+  parser = flags.FLAGS[common.cache_flag().name].parser
   for name in VARIABLES:
     monkeypatch.delenv(name, raising=False)
   for name, value in variables.items():
     monkeypatch.setenv(name, value)
-  common.set_up_cache(flag)
+  common.set_up_cache(flag and parser.parse(flag))
   after = {name: os.environ[name] for name in VARIABLES if name in os.environ}
   after.pop('TF_CPP_MIN_LOG_LEVEL', None)
   return after
