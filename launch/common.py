@@ -44,7 +44,7 @@ IMPORT = flags.DEFINE_list(
 _OF_ENVIRONMENTS = ('environment', 'play_in', 'suite', 'grid', 'tasks')
 _MODULE = re.compile(r'^\s*gymnasium/(\w[\w.]*):', re.MULTILINE)
 _SEE_HELP = (
-  'The --help of disco-rl meta-train, evaluate or protocol lists all settings.'
+  'The --help of disco-rl train, meta-train or protocol lists all settings.'
 )
 
 

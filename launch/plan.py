@@ -96,7 +96,7 @@ _STEPS = _positive(
 def main(argv: Sequence[str]) -> None:
   """Prints the plan."""
   if _CONFIG.value is None:
-    fail('Name the settings of meta-train or evaluate: --config.')
+    fail('Name the settings of train or meta-train: --config.')
   common.begin(argv, is_cached=None)
   with in_one_line(ValueError, ImportError):
     table = make_plan(common.settings())

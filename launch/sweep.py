@@ -10,8 +10,8 @@ Each --grid names a setting and its values. There is a run for each combination
 of values, or for --sample random combinations. The name of a suite stands for
 its environments. --variants are names after the colon of --config. Other
 settings, such as --config.updates=100, apply to all runs. Depending on the
-config, the runs are those of evaluate or of meta-train, whose --help lists the
-settings. There is a run of meta-train for each of --seeds; a run of evaluate
+config, the runs are those of train or of meta-train, whose --help lists the
+settings. There is a run of meta-train for each of --seeds; a run of train
 trains its --config.seeds in parallel.
 
 Each run has a folder, VARIANT/SETTING-VALUE/..., with a subfolder seed_N for

@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 import tomllib
+from typing import Any
 
 import launching
 import pytest
@@ -192,10 +193,28 @@ def _imported(folder: str) -> set[str]:
   return found - sys.stdlib_module_names - {'configs', 'disco_rl', 'launch'}
 
 
+def test_the_import_contract_of_suites_has_every_suite() -> None:
+  contracts = _pyproject()['tool']['importlinter']['contracts']
+  (contract,) = (x for x in contracts if x['id'] == 'suites')
+  suites = {
+    path.relative_to(launching.REPOSITORY).with_suffix('').as_posix()
+    for path in (_PACKAGE / 'environments').glob('*/*.py')
+    if re.search('^FAMILIES\\b', path.read_text(encoding='utf-8'), re.MULTILINE)
+  }
+  # The package wraps environments of users in Gymnasium's interface.
+  suites.remove('disco_rl/environments/host/gymnasium_adapter')
+  assert {x.replace('/', '.') for x in suites} == {
+    *contract['forbidden_modules']
+  }
+
+
+def _pyproject() -> dict[str, Any]:
+  return tomllib.loads((launching.REPOSITORY / 'pyproject.toml').read_text())
+
+
 def _required() -> Iterator[tuple[str, str]]:
   """Yields normalized names of distributions, and their extras or ''."""
-  text = (launching.REPOSITORY / 'pyproject.toml').read_text()
-  project = tomllib.loads(text)['project']
+  project = _pyproject()['project']
   extras = project['optional-dependencies']
   for extra, names in {'': project['dependencies'], **extras}.items():
     for name in names:

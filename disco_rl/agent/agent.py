@@ -33,6 +33,9 @@ _DISCOUNT = 0.99
 class AgentConfig(config_lib.Settings):
   """Settings of an agent, which alternates rollouts and updates.
 
+  In training, the rule and the task replace several of these defaults; see
+  `resolution`.
+
   Attributes:
     network: sizes of its network.
     unroll_length: T, transitions of a trajectory, which has T + 1 observations.

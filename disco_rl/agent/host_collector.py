@@ -1,7 +1,9 @@
 """Collects batches from environments that step on the host.
 
-From an environment to a batch:
-  step the simulators, check the data      environments.host.adapters
+`cohort` joins environments and collectors. From an environment to a batch:
+  step the simulators                      environments.host.sequential, or the
+                                           module of the suite
+  check the data                           environments.host.adapters
   stack frames                             environments.host.frame_stack
   in a thread with a time limit            environments.host.timeouts
   as one batch of several agents,
@@ -9,8 +11,8 @@ From an environment to a batch:
   act; record a rollout                    host_actor
   pack it into rows of bytes, store them   host_replay, runtime.row_log
   draw and unpack a batch                  host_replay
-  hand it to the learner                   `GroupConfig.gather_parts` in
-                                           discovery, or `Training`
+  hand it to the learner                   evaluation.base; in discovery
+                                           `population.GroupConfig.gather_parts`
 """
 
 from collections.abc import Callable

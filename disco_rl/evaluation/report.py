@@ -1,4 +1,4 @@
-"""Reports on several runs: report.md, report.html, summary.json."""
+"""Reports on the runs of disco-rl sweep and protocol: Markdown, HTML, JSON."""
 
 from collections.abc import Callable
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Trains and evaluates agents with a fixed rule, several seeds at once."""
+"""Trains agents with a fixed rule, several seeds at once: disco-rl train."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ from disco_rl.update_rules import sources
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig(config_lib.Settings):
-  """Settings of an evaluation.
+  """Settings of disco-rl train, besides those of agents and rules.
 
   Attributes:
     environment: name of the environment.

@@ -6,8 +6,9 @@ with respect to the rule's parameters, eta; and an outer learner, Adam
 (`meta_update`).
 
 To add an estimator, write its file with two classes: its settings, an
-`EstimatorConfig` whose fields become flags, and what `on_device` makes of them.
-Then add a field to `registry.Estimators`, whose name selects it.
+`EstimatorConfig` whose fields become flags (see `runtime.versions`), and what
+`on_device` makes of them. Then add a field to `registry.Estimators`, whose name
+selects it, and that name to the meaning of `MetaTrainingConfig.estimator`.
 """
 
 import abc

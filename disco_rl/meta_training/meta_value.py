@@ -160,7 +160,7 @@ class MetaValue:
     types.Array,
     tuple[value_targets.ValueEstimates, value_targets.ValueMoments, types.Logs],
   ]:
-    """Computes the loss of `update`; also estimates, next moments and logs."""
+    """Computes the loss of an update; also estimates, next moments, logs."""
     v = self._network.apply(params, rollout.observation)
     estimates, moments = value_targets.vtrace(
       moments,

@@ -1,15 +1,15 @@
 """The outer loss of discovery, and its regularizers.
 
-The equations are in docs/how-it-works.md, "The meta-gradient". `AgentProblem`
-calls them: `validation_loss` after the N inner updates, or at several points;
-`target_regularizer` for each of these updates; and `matching_loss` for
-bootstrapping.
+The equations are in docs/how-it-works.md, "The meta-gradient".
+`inner_problem.AgentProblem` calls them: `validation_loss` after the N inner
+updates, or at several points; `target_regularizer` for each of these updates;
+and `matching_loss` for bootstrapping.
 
-To add a term, add its weight to `OuterLossConfig`, which makes it a setting,
-and the term to the function that sees its inputs, with a scalar to log;
-`curves` lists those that are plotted. Evolution strategies have no such terms:
-a weight whose default is not 0 belongs in REWARD_ALONE of
-configs/meta_training.py.
+To add a term, add its weight to `OuterLossConfig`, which makes it a setting
+(see `runtime.versions`), and the term to the function that sees its inputs,
+with a scalar to log; `curves` lists those that are plotted. Evolution
+strategies have no such terms: a weight whose default is not 0 belongs in
+REWARD_ALONE of configs/meta_training.py.
 """
 
 import dataclasses

@@ -25,7 +25,7 @@ _HAND_MADE: dict[str, type] = {
   'policy_gradient': policy_gradient.PolicyGradient,
   'ppo': ppo.PPO,
 }
-CLASSES = (disco.Disco, *_HAND_MADE.values())
+BUILT_IN = (disco.Disco, *_HAND_MADE.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,10 @@ def card_of_class(rule_class: type, name: str = '') -> cards.Card:
 
 
 def classes() -> tuple[type, ...]:
-  """Returns the classes of rules, dataclasses with settings as fields."""
+  """Returns the classes of rules, also registered ones.
+
+  They are dataclasses with settings as fields.
+  """
   return (disco.Disco, *_HAND_MADE.values())
 
 
