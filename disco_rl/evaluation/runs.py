@@ -71,11 +71,18 @@ class Run:
 
   @property
   def is_over(self) -> bool:
-    """Whether the run has finished, or failed for good."""
+    """Whether the run has finished, or failed for good.
+
+    A discovery has also finished if `held_out_patience` has ended it.
+    """
     if self.failure is not None:
       return True
-    done = _read_entry(self.folder / 'summary.json', self.counter, int)
-    return (done or 0) >= self.settings[self.counter]
+    summary = self.folder / 'summary.json'
+    done = _read_entry(summary, self.counter, int)
+    if done is None or done >= self.settings[self.counter]:
+      return done is not None
+    patience = self.settings.get('held_out_patience', 0)
+    return 0 < patience <= _read_entry(summary, 'evaluations_since_rule', int)
 
   def check_rule(self) -> None:
     """Checks that all runs planned at the same time use the same rule.

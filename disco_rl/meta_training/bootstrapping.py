@@ -7,6 +7,7 @@ achieve. By the rule alone, a target could be reached by a rule that changes
 nothing; so the last of the L updates follows the gradient of the outer loss.
 """
 
+from collections.abc import Iterator
 import dataclasses
 
 import jax
@@ -18,6 +19,7 @@ from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import outer_loss
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,20 @@ class Bootstrapping(meta_gradient.SweepConfig, prefix='bootstrapping_'):
 
   updates: config_lib.Count = 5
   is_grounded: bool = True
+
+  def conflicts_with(
+    self,
+    inner_loop: inner_loop_lib.InnerLoopConfig,
+    loss: outer_loss.OuterLossConfig,
+  ) -> Iterator[str]:
+    """Yields an error if nothing would reward the policy's entropy."""
+    yield from super().conflicts_with(inner_loop, loss)
+    if loss.policy_entropy_cost and not self.is_grounded:
+      yield (
+        'with bootstrapping_is_grounded=False would ignore policy_entropy_cost='
+        f'{loss.policy_entropy_cost}, which is part of the outer loss that a '
+        'grounded target follows. Set policy_entropy_cost=0.'
+      )
 
   def on_device(
     self, problem: inner_problem.AgentProblem

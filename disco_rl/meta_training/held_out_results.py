@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import pathlib
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from disco_rl.environments import suites
 from disco_rl.evaluation import comparison
-from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import report
 from disco_rl.evaluation import runs as runs_lib
@@ -72,7 +72,8 @@ def setup(settings: Sequence[Mapping[str, Any]], seeds: int) -> report.Setup:
     'discovery in an environment outside its population '
     f'({shown["held_out_seeds"]} agents, {shown["held_out_updates"]} updates '
     'each): the last rows of held_out/metrics.csv in the folder of the '
-    'discovery.',
+    'discovery. A discovery that ended early, by held_out_patience, keeps its '
+    'last score.',
     {'seeds': seeds, **spans},
     unit='discoveries',
   )
@@ -95,33 +96,60 @@ def read(
   """
   curves = [_read_one(workdir) for workdir in workdirs]
   results = []
-  for environment, (steps, _) in curves[0].items():
+  for environment in curves[0]:
     if normalization.success_threshold(environment) is not None:
       reason = 'it is scored by successes, but discovery only logs returns'
       results.append(
         comparison.Result(environment, variant, learning_rate, failure=reason)
       )
       continue
-    alike = all(
-      environment in of_run and np.array_equal(of_run[environment][0], steps)
-      for of_run in curves
-    )
-    if not alike:
+    own = [of_run[environment] for of_run in curves if environment in of_run]
+    longest = max((curve.meta_steps for curve in own), key=len)
+    if len(own) < len(curves) or not all(x.is_like(longest) for x in own):
       raise files.WorkdirError(
         f'The discoveries of {variant} were not evaluated in the same '
         'environments at the same meta-steps: '
         f'{", ".join(map(str, workdirs))}. Delete the folders of those '
         'that differ, and run them again.'
       )
-    returns = np.concatenate([of_run[environment][1] for of_run in curves])
+    # Agents of different discoveries are reset at different times, after which
+    # they may wait for replay; so their steps differ a little.
+    steps = [x.steps for x in own if len(x.steps) == len(longest)]
+    returns = [
+      np.pad(x.returns, (0, len(longest) - len(x.returns)), 'edge') for x in own
+    ]
+    curve = np.mean(steps, axis=0), np.stack(returns)
     results.append(
-      comparison.Result(environment, variant, learning_rate, (steps, returns))
+      comparison.Result(environment, variant, learning_rate, curve)
     )
   return results
 
 
-def _read_one(workdir: pathlib.Path) -> dict[str, learning_curves.Curve]:
-  """Reads steps [points] and returns [1, points] by environment."""
+class _Curve(NamedTuple):
+  """The evaluations of one discovery in one environment.
+
+  Attributes:
+    meta_steps: The meta-steps before each, [points].
+    steps: The environment steps of an agent of the population, [points].
+    returns: The mean returns, [points].
+    has_ended_early: Whether the discovery has ended before its last meta-step.
+  """
+
+  meta_steps: np.ndarray
+  steps: np.ndarray
+  returns: np.ndarray
+  has_ended_early: bool
+
+  def is_like(self, longest: np.ndarray) -> bool:
+    """Whether these are the first of some meta-steps, all but if it ended."""
+    number = len(self.meta_steps)
+    return np.array_equal(self.meta_steps, longest[:number]) and (
+      self.has_ended_early or number == len(longest)
+    )
+
+
+def _read_one(workdir: pathlib.Path) -> dict[str, _Curve]:
+  """Reads the evaluations of a discovery that has ended, by environment."""
   digests.check_summary(workdir)
   population = metrics.read(workdir / 'metrics.csv')
   held_out = metrics.read(workdir / 'held_out' / 'metrics.csv')
@@ -136,10 +164,17 @@ def _read_one(workdir: pathlib.Path) -> dict[str, learning_curves.Curve]:
     np.bincount(of_row, population[name])
     for name in ('environment_steps', 'agents')
   )
+  last = metrics.read_json(workdir / 'config.json')['meta_steps']
+  has_ended_early = bool(meta_steps[-1] < last)
   meta_steps, steps_per_agent = np.r_[0, meta_steps], np.r_[0, steps / agents]
   curves = {}
   for environment in dict.fromkeys(held_out['environment'].tolist()):
     own = held_out['environment'] == environment
-    at = np.interp(held_out['meta_step'][own], meta_steps, steps_per_agent)
-    curves[environment] = at, held_out['return'][own][None].astype(float)
+    at = held_out['meta_step'][own]
+    curves[environment] = _Curve(
+      at,
+      np.interp(at, meta_steps, steps_per_agent),
+      held_out['return'][own].astype(float),
+      has_ended_early,
+    )
   return curves

@@ -264,6 +264,10 @@ class MetaTrainer:
       'rule': self._config.rule,
       'agents': self._config.agents,
       'rule_meta_step': chosen,
+      # By which a sweep knows that held_out_patience has ended the run.
+      'evaluations_since_rule': (
+        0 if selection is None else selection.evaluations_since
+      ),
       **reporting.summary(run.folder, chosen),
     }
 

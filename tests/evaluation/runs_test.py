@@ -24,7 +24,7 @@ def test_long_names_of_folders_are_cut_and_stay_different(
 def test_a_run_is_over_once_it_has_all_its_updates_or_has_failed(
   tmp_path: pathlib.Path,
 ) -> None:
-  """Also one of a single update."""
+  """Also one of a single update, and discoveries that no longer improve."""
   for updates in (1, 3):
     run = runs.Run('run', tmp_path / f'{updates}', 'rule', {'updates': updates})
     assert not run.is_over
@@ -32,6 +32,16 @@ def test_a_run_is_over_once_it_has_all_its_updates_or_has_failed(
     for done in (updates - 1, updates):
       metrics.write_json(run.folder / 'summary.json', {'updates': done})
       assert run.is_over == (done == updates)
+  settings = {'meta_steps': 9, 'held_out_patience': 2}
+  discovery = runs.Run('run', tmp_path / 'discovery', 'rule', settings)
+  discovery.folder.mkdir()
+  for done, since, is_over in ((5, 1, False), (5, 2, True), (9, 0, True)):
+    summary = {'meta_steps': done, 'evaluations_since_rule': since}
+    metrics.write_json(discovery.folder / 'summary.json', summary)
+    assert discovery.is_over == is_over
+    settings['held_out_patience'] = 0  # It may be set later.
+    assert discovery.is_over == (done == 9)
+    settings['held_out_patience'] = 2
   failed = runs.Run('run', tmp_path / 'failed', 'rule', {'updates': 1})
   failed.fail('its environment ended')
   assert failed.is_over

@@ -386,6 +386,8 @@ RETURNS = {
 def write_discovery(workdir: pathlib.Path, returns: Any) -> None:
   """Metrics of two environments with three and one agents, 100 steps each."""
   columns = ('meta_step', 'environment')
+  workdir.mkdir(parents=True)
+  metrics.write_json(workdir / 'config.json', {'meta_steps': 4})
   with metrics.MetricsWriter(workdir, 0, *columns) as writer:
     for meta_step in range(1, 5):
       for name, agents in (('catch/4x3', 3), ('gridworld/00', 1)):

@@ -43,6 +43,9 @@ def _found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
   check: Any = mock.Mock()
   monkeypatch.setattr(held_out_results.metrics, 'read', read)
+  monkeypatch.setattr(
+    held_out_results.metrics, 'read_json', lambda _: {'meta_steps': 20}
+  )
   monkeypatch.setattr(held_out_results.digests, 'check_summary', check)
   return found
 
@@ -69,9 +72,26 @@ def test_returns_of_discoveries_over_the_steps_of_an_agent(
   assert sokoban.failure.startswith('it is scored by successes')
 
 
+def test_a_discovery_that_ended_early_keeps_its_last_return(
+  found: dict[str, Any],
+) -> None:
+  """At the end the others have made 50 and 70 steps, 60 in the mean."""
+  found |= {x: tables(1.0, at=(0, 10, 20)) for x in 'ac'}
+  found['c']['metrics.csv']['environment_steps'] = np.array([20, 30, 140, 210])
+  found['b'] = tables(3.0, at=(0, 10))
+  found['b']['metrics.csv'] = {
+    name: x[:2] for name, x in found['b']['metrics.csv'].items()
+  }
+  catch, _ = held_out_results.read('v', 0.5, [pathlib.Path(x) for x in 'abc'])
+  steps, returns = catch.curve
+  assert steps.tolist() == [0, 10, 60]
+  assert returns.tolist() == [[1, 2, 3], [3, 6, 6], [1, 2, 3]]
+
+
 @pytest.mark.parametrize(
   ('other', 'message'),
   [
+    (tables(1.0, at=(0,)), 'v were not evaluated .*: a, b. Delete the'),
     (tables(1.0, at=(0, 10)), 'v were not evaluated .*: a, b. Delete the'),
     (tables(1.0) | {'metrics.csv': {}}, '^b holds no held-out returns'),
     (

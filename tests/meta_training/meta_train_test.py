@@ -366,7 +366,8 @@ def test_discovery_ends_when_held_out_agents_no_longer_improve(
 
   # Repeating it does nothing more; more patience goes on.
   launch(tmp_path, *flags, '--config.held_out_patience=2')
-  assert metrics.read_json(tmp_path / 'summary.json')['meta_steps'] == 2
+  summary = metrics.read_json(tmp_path / 'summary.json')
+  assert (summary['meta_steps'], summary['evaluations_since_rule']) == (2, 2)
   launch(tmp_path, *flags, '--config.held_out_patience=4')
   summary = metrics.read_json(tmp_path / 'summary.json')
   assert (summary['meta_steps'], summary['rule_meta_step']) == (4, 4)

@@ -177,6 +177,11 @@ def test_invalid_values_raise(name: str, setting: str) -> None:
       'Set it to 1',
     ),
     ('meta_training', {'outer_losses': 2}, 'outer_losses=2 .* inner_updates=5'),
+    (
+      'meta_training',
+      {'estimator': 'bootstrapping', 'bootstrapping_is_grounded': False},
+      'would ignore policy_entropy_cost=0.01, .* Set policy_entropy_cost=0',
+    ),
     ('meta_training', {'mode': 'fast'}, 'one of plain, mixed'),
     ('meta_training', {'save_every': 2}, r'=2 must divide .* one of \[1, 5\]'),
     ('meta_training', {'meta_decay_steps': 1}, 'meta_steps=1000 is above .*=1'),
