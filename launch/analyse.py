@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from disco_rl import config as config_lib
+from disco_rl import paths
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -93,12 +93,12 @@ def main(argv: Sequence[str]) -> None:
 
     def save(name: str, drawn: 'figure.Figure') -> None:
       plotting.save(drawn, folder / f'{name}.png')
-      print(config_lib.shown(folder / f'{name}.png'), flush=True)
+      print(paths.shown(folder / f'{name}.png'), flush=True)
 
     if not subject.rule.network.transformer_layers:
       page, name = folder / 'explore.html', subject.config.rule
       explorer.write(page, {name: (subject.rule, subject.rule_params)})
-      print(config_lib.shown(page), flush=True)
+      print(paths.shown(page), flush=True)
     for name, drawn in pictures.of_agent(subject, scene, _ANALYSIS_SEED):
       save(name, drawn)
     if updates := _CURVE_UPDATES.value:
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> None:
       save('terms', figures.terms(lives))
       table = folder / 'terms.csv'
       distillation.write(table, lives, subject.config.seed)
-      print(config_lib.shown(table), flush=True)
+      print(paths.shown(table), flush=True)
 
 
 if __name__ == '__main__':

@@ -26,7 +26,7 @@ from absl import logging
 import ml_collections
 from ml_collections import config_flags
 
-from disco_rl import config as config_lib
+from disco_rl import paths as paths_lib
 from disco_rl.runtime import compilation_cache
 from launch import config_files
 from launch import help
@@ -59,8 +59,8 @@ class _PathParser(flags.ArgumentParser[str]):
     self._words = words
 
   def parse(self, argument: str) -> str:
-    """Returns the path; raises the errors of `config.local`."""
-    return argument if argument in self._words else config_lib.local(argument)
+    """Returns the path; raises the errors of `paths.local`."""
+    return argument if argument in self._words else paths_lib.local(argument)
 
 
 def define_path(
@@ -247,7 +247,7 @@ def prepare_process(is_quiet: bool = True) -> None:
     # Some packages log every step at the level INFO.
     logging.set_verbosity(logging.WARNING)
     hide_tracebacks()
-  config_lib.keep_folder()
+  paths_lib.keep_folder()
   compilation_cache.collect_garbage_rarely()
   compilation_cache.leave_loops_rolled()
   # Matplotlib then draws without a window.
@@ -277,7 +277,7 @@ def import_modules(workdir: str | None = None) -> None:
         f'{source}{name}: {error}. Modules are looked for in the folder in '
         'which the command is given, and on PYTHONPATH.'
       )
-  folder = pathlib.Path(config_lib.expanded(workdir or '.'))
+  folder = pathlib.Path(paths_lib.expanded(workdir or '.'))
   has_run = bool(workdir) and (folder / 'imports.json').exists()
   if not sources and not has_run:
     return
@@ -301,7 +301,7 @@ def import_module(name: str) -> None:
       this program uses.
   """
   top = name.partition('.')[0]
-  folder = config_lib.absolute('')
+  folder = paths_lib.absolute('')
   spec = importlib.machinery.PathFinder.find_spec(top, [folder])
   if spec is not None and spec.loader is not None and spec.origin is not None:
     if top not in sys.modules:
@@ -363,7 +363,7 @@ def set_up_cache(folder: str | None, is_on: bool = True) -> None:
   if folder is None and variable in os.environ:
     chosen = os.environ[variable]
     if chosen and '://' not in chosen:
-      _set(compilation_cache.FOLDER, config_lib.absolute(chosen))
+      _set(compilation_cache.FOLDER, paths_lib.absolute(chosen))
     return
   if folder is None and not is_on:
     return

@@ -29,7 +29,7 @@ from typing import Any
 from absl import flags
 import numpy as np
 
-from disco_rl import config as config_lib
+from disco_rl import paths
 from disco_rl.evaluation import contrasts
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import runner
@@ -66,7 +66,7 @@ _RESAMPLED = flags.DEFINE_enum(
 def main(argv: Sequence[str]) -> None:
   """Reads the runs and plots them."""
   common.begin(argv[:1], is_cached=None)
-  runs = [pathlib.Path(config_lib.local(name)) for name in argv[1:]]
+  runs = [pathlib.Path(paths.local(name)) for name in argv[1:]]
   if _OUTPUT.value is None:
     fail('Name the file of the figure: --output=FILE.')
   if pathlib.PurePath(_OUTPUT.value).suffix not in ('.png', '.svg'):
@@ -134,8 +134,8 @@ def _write(
     learning_curves.learning_curves(
       drawn, output, title, 'score' if is_score else 'return'
     )
-  print('\n'.join(map(config_lib.shown, lines)))
-  print(config_lib.shown(output))
+  print('\n'.join(map(paths.shown, lines)))
+  print(paths.shown(output))
 
 
 def _check_alike(

@@ -18,7 +18,7 @@ from typing import Any
 from absl import flags
 
 from configs import meta_training
-from disco_rl import config as config_lib
+from disco_rl import paths
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -79,7 +79,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
         sha256=cards.sha256_of(path),
       )
       metrics.write_json(cards.path_of(path), dataclasses.asdict(card))
-  print(config_lib.shown(path))
+  print(paths.shown(path))
 
 
 if __name__ == '__main__':

@@ -27,6 +27,7 @@ from absl import flags
 
 from configs import meta_training
 from disco_rl import config as config_lib
+from disco_rl import paths
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -118,7 +119,7 @@ def _told(
       f'New agents that the rule trains for {updates:,} updates earn '
       f'{value:.3g} in {name}.'
     )
-  rule = config_lib.shown(workdir / 'rule.npz')
+  rule = paths.shown(workdir / 'rule.npz')
   if summary['held_out']:
     yield (
       f'The rule is {rule}, as it was after {summary["rule_meta_step"]:,} '

@@ -22,7 +22,7 @@ from typing import Any
 
 from absl import flags
 
-from disco_rl import config as config_lib
+from disco_rl import paths
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
   named = [x for x in (_WORKDIR.value, _AGENT.value) if x is not None]
   if len(named) != 1:
     fail('Name the agent by --workdir=RUN or by --agent=FILE.')
-  folder = pathlib.Path(config_lib.absolute(named[0]))
+  folder = pathlib.Path(paths.absolute(named[0]))
   if _AGENT.value:
     # An agent from a hub has no folder on this machine.
     folder = pathlib.Path.cwd() if '://' in named[0] else folder.parent
@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> None:
     _report(episodes, film)
     if film is not None:
       video.write(to, film.frames, film.frames_per_second)
-      print(config_lib.shown(to))
+      print(paths.shown(to))
 
 
 def _play(

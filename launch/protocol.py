@@ -18,6 +18,7 @@ from absl import flags
 
 from configs import protocol as configs
 from disco_rl import config as config_lib
+from disco_rl import paths
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -77,7 +78,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       choices = plan.choose(tasks)
       finish(plan.tests(choices, tasks))
       protocol_report.write(plan, choices)
-  print(config_lib.shown(workdir / 'report.md'))
+  print(paths.shown(workdir / 'report.md'))
 
 
 def _plan(

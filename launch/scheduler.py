@@ -26,8 +26,8 @@ import time
 import traceback
 from typing import Any
 
-from disco_rl import config as config_lib
 from disco_rl import extras
+from disco_rl import paths as paths_lib
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import metrics
@@ -155,7 +155,7 @@ def run_on_slurm(
         slurm_array_parallelism=max_processes, **values
       )
       # Jobs begin in the folder in which they are submitted.
-      with contextlib.chdir(config_lib.absolute('')), executor.batch():
+      with contextlib.chdir(paths_lib.absolute('')), executor.batch():
         jobs += [executor.submit(_submitted, _task(run)) for run in todo]
     # Of options; RuntimeError: there is no SLURM, or it refuses the jobs.
     except (AssertionError, NameError, TypeError, RuntimeError) as error:
@@ -188,7 +188,7 @@ class _Worker:
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       # Environments of this process may have changed the working directory.
-      cwd=config_lib.absolute(''),
+      cwd=paths_lib.absolute(''),
       env={**os.environ, 'PYTHONPATH': _python_path()},
       # An interrupt from the keyboard reaches it only through this process.
       start_new_session=True,
@@ -346,7 +346,7 @@ def _attempt(task: Mapping[str, Any]) -> str | None:
 
 def _submitted(task: Mapping[str, Any]) -> str | None:
   """Makes a run, as `_attempt` does, in a job of SLURM."""
-  config_lib.keep_folder()
+  paths_lib.keep_folder()
   return _attempt(task)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from configs import evaluate
 from disco_rl import config as config_lib
+from disco_rl import paths
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -57,6 +58,7 @@ def main(argv: Sequence[str]) -> None:
   run = pathlib.Path(_WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl import config as config_lib
+  from disco_rl import paths
   from disco_rl.evaluation import runs as runs_lib
   from disco_rl.evaluation import showcase
   from disco_rl.meta_training import config
@@ -112,7 +114,7 @@ def main(argv: Sequence[str]) -> None:
         commands=_commands(run, runs),
       ),
     )
-  shown = config_lib.shown(page)
+  shown = paths.shown(page)
   print(f'Open {shown}: the result in words, numbers and films.')
 
 
@@ -209,7 +211,7 @@ def _plan(
 
   # As below the folder of the command, which may be moved to another machine.
   before, discovered = (
-    training(label, {**population, 'rule': config_lib.shown(run / name)})
+    training(label, {**population, 'rule': paths.shown(run / name)})
     for label, name in (
       (showcase.BEFORE, 'initial_rule.npz'),
       (showcase.DISCOVERED, 'rule.npz'),
@@ -266,7 +268,7 @@ def _commands(
 ) -> list[tuple[str, str]]:
   """Returns suggested next commands."""
   found = runs[1]  # With the discovered rule.
-  folder = shlex.quote(config_lib.shown(found.folder))
+  folder = shlex.quote(paths.shown(found.folder))
   return [
     (
       'Watch one of these agents for longer:',
@@ -274,14 +276,14 @@ def _commands(
     ),
     (
       'Show the rule on another environment, such as a larger board:',
-      f'disco-rl showcase --workdir={shlex.quote(config_lib.shown(run))} '
+      f'disco-rl showcase --workdir={shlex.quote(paths.shown(run))} '
       '--environment=catch/9x4',
     ),
     (
       'Train an agent with it in Python:',
       'import disco_rl\n\n'
       f'trainer = disco_rl.Trainer({found.config.environment!r}, '
-      f'rule={config_lib.shown(run / "rule.npz")!r})\n'
+      f'rule={paths.shown(run / "rule.npz")!r})\n'
       f"print(trainer.train(updates={_UPDATES.value})['return'])\n"
       'print(trainer.evaluate(episodes=100))',
     ),

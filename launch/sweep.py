@@ -37,7 +37,7 @@ from absl import flags
 from ml_collections import config_flags
 import numpy as np
 
-from disco_rl import config as config_lib
+from disco_rl import paths
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -97,7 +97,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     with workdirs.locked(workdir):
       failures = scheduler.run(runs, _PROCESSES.value, workdir, _SLURM.value)
       report(runs, failures, workdir, recipes)
-  print(config_lib.shown(workdir / 'report.md'))
+  print(paths.shown(workdir / 'report.md'))
   if failures:
     fail(
       f'{len(failures)} of {len(runs)} runs failed: '

@@ -10,7 +10,7 @@ import jax
 import pooch
 import pytest
 
-from disco_rl import config as config_lib
+from disco_rl import paths as paths_lib
 from disco_rl.runtime import compilation_cache
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
@@ -79,7 +79,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(autouse=True)
 def _own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
   """Lets commands that a test calls choose the folder of paths for it alone."""
-  monkeypatch.setattr(config_lib, '_folder', None)
+  monkeypatch.setattr(paths_lib, '_folder', None)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import uuid
 
 import jax
 
-from disco_rl import config as config_lib
+from disco_rl import paths as paths_lib
 from disco_rl import types
 
 PathLike = str | os.PathLike[str]
@@ -35,8 +35,8 @@ class WorkdirError(ValueError):
 
 
 def expanded(path: PathLike) -> pathlib.Path:
-  """Makes a path absolute, also for ~; raises ValueError as `config.local`."""
-  return pathlib.Path(config_lib.local(path))
+  """Makes a path absolute, also for ~; raises ValueError as `paths.local`."""
+  return pathlib.Path(paths_lib.local(path))
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import zipfile
 
 import numpy as np
 
-from disco_rl import config as config_lib
+from disco_rl import paths
 from disco_rl.runtime import files
 
 # Other compression methods unpack without a bound on the size.
@@ -89,7 +89,7 @@ def read(
     ArchiveError: The file is not an npz archive, or is damaged.
   """
   # Not a `pathlib.Path`, which would change the name in errors.
-  where = config_lib.absolute(path)
+  where = paths.absolute(path)
   files.check_regular(where)
   with open(where, 'rb') as file:
     with _refusing(path):

@@ -17,8 +17,8 @@ from typing import Any
 
 import filelock
 
-from disco_rl import config as config_lib
 from disco_rl import extras
+from disco_rl import paths as paths_lib
 from disco_rl.runtime import file_systems
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
@@ -376,7 +376,7 @@ def _sha256(path: str) -> str:
 def _is_same(one: object, other: object) -> bool:
   """Returns whether settings are equal, or paths of one file."""
   if isinstance(one, str) and isinstance(other, str):
-    return config_lib.absolute(one) == config_lib.absolute(other)
+    return paths_lib.absolute(one) == paths_lib.absolute(other)
   return one == other
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pooch
 
 from disco_rl import config as config_lib
+from disco_rl import paths
 from disco_rl.runtime import files
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import hub
@@ -142,8 +143,8 @@ def locate(text: str) -> str:
   if hub.is_address(text):
     return _checked(*hub.download(text))
   if is_path(text):
-    check_exists(config_lib.absolute(text))
-    return config_lib.absolute(text)
+    check_exists(paths.absolute(text))
+    return paths.absolute(text)
   if text in PUBLISHED:
     return _find_published(text)
   if text in names():
@@ -157,7 +158,7 @@ def locate(text: str) -> str:
 
 def as_text(name_or_path: files.PathLike) -> str:
   """Converts to a name, address, or expanded path; a `Path` is never a name."""
-  text = config_lib.expanded(name_or_path)
+  text = paths.expanded(name_or_path)
   if isinstance(name_or_path, str) or is_path(text):
     return text
   return os.path.join(os.curdir, text)
@@ -176,7 +177,7 @@ def files_among(rules: Iterable[str]) -> dict[str, str]:
   """
   of_package = {name: str(SHIPPED / f'{name}.npz') for name in shipped()}
   return {
-    rule: of_package.get(rule, config_lib.absolute(rule))
+    rule: of_package.get(rule, paths.absolute(rule))
     for rule in rules
     if rule in of_package or (is_path(rule) and not hub.is_address(rule))
   }
@@ -230,7 +231,7 @@ def _find_published(name: str) -> str:
   directory = os.environ.get(DIRECTORY_VARIABLE)
   if not directory:
     return _download(urls, sha256, remedy)
-  path = os.path.join(config_lib.absolute(directory), os.path.basename(url))
+  path = os.path.join(paths.absolute(directory), os.path.basename(url))
   if not os.path.exists(path):
     # The user set the variable on purpose, so do not fall back to the cache.
     raise FileNotFoundError(

@@ -14,6 +14,7 @@ import pytest
 from configs import evaluate
 from disco_rl import __main__ as command
 from disco_rl import config as config_lib
+from disco_rl import paths
 from disco_rl.evaluation import runner
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
@@ -185,9 +186,9 @@ def test_paths_of_a_command_refer_to_the_folder_of_its_start(
   rules.save('rule.npz', rule, params)
   common.prepare_process()
   monkeypatch.chdir('elsewhere')
-  assert config_lib.absolute('x') == f'{tmp_path}/x'
-  assert config_lib.shown(tmp_path / 'x' / 'y') == 'x/y'
-  assert config_lib.shown('/x') == '/x'
+  assert paths.absolute('x') == f'{tmp_path}/x'
+  assert paths.shown(tmp_path / 'x' / 'y') == 'x/y'
+  assert paths.shown('/x') == '/x'
   # The setting is still as the user gave it: folders may be moved together.
   config = runner.config_of({'environment': 'catch', 'rule': './rule.npz'})
   assert config.rule == './rule.npz'

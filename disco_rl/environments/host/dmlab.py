@@ -24,6 +24,7 @@ import jax
 import numpy as np
 
 from disco_rl import config as config_lib
+from disco_rl import paths
 from disco_rl import types
 from disco_rl.environments import family
 from disco_rl.environments import packages
@@ -235,7 +236,7 @@ def make(
   }
   pictures = preprocessing.dataset_path or os.environ.get('DMLAB_DATASET_PATH')
   if pictures:
-    config['datasetPath'] = config_lib.absolute(pictures)
+    config['datasetPath'] = paths.absolute(pictures)
   name = f'dmlab/{level}'
   with adapters.located_errors(name, seed, step=0):
     labs = [

@@ -11,7 +11,7 @@ import pathlib
 
 import numpy as np
 
-from disco_rl import config as config_lib
+from disco_rl import paths
 
 EMPTY, WALL, TARGET, AGENT, BOX = range(5)
 SIDE = 10
@@ -51,7 +51,7 @@ def read(path: _PATHS) -> np.ndarray:
     OSError: The file does not exist or cannot be read.
     ValueError: The file is malformed; the message locates the fault.
   """
-  path = pathlib.Path(config_lib.absolute(path))
+  path = pathlib.Path(paths.absolute(path))
   if path.suffix not in SUFFIXES:
     raise ValueError(f'{path}: files of levels end in {" or ".join(SUFFIXES)}.')
   if not path.is_file():
