@@ -12,6 +12,8 @@ to the rule and to the observations, to the folder `analysis` of the run:
   probes.png     what predictions reveal about the future
   horizon.png    how far ahead the rule looks
   reliance.png   how much its targets depend on predictions
+  responses.png  how targets move when a reward, an action or an end changes, of
+                 all agents, and with a policy gradient; numbers in a .csv
   explore.html   an interactive page for trying the rule
 
 With --curve_updates it also writes without_predictions.png, learning curves of
@@ -38,7 +40,7 @@ _WORKDIR = common.workdir_flag()
 _AGENT_SEED = flags.DEFINE_integer(
   'agent_seed',
   None,
-  "Seed of the run's agent; by default its first.",
+  "Seed of the run's agent; by default the first, and all for responses.",
   lower_bound=0,
 )
 _RECORDED_STEPS = flags.DEFINE_integer(
@@ -73,6 +75,7 @@ def main(argv: Sequence[str]) -> None:
   from disco_rl.analysis import figures
   from disco_rl.analysis import pictures
   from disco_rl.analysis import recording
+  from disco_rl.analysis import responses
   from disco_rl.runtime import files
   from disco_rl.runtime import plotting
 
@@ -87,8 +90,12 @@ def main(argv: Sequence[str]) -> None:
       'then each file is named when it is written.',
       flush=True,
     )
-    subject = recording.load(workdir, _AGENT_SEED.value)
-    scene = recording.record(subject, _ANALYSIS_SEED, _RECORDED_STEPS.value)
+    subjects = recording.load_all(workdir, _AGENT_SEED.value)
+    scenes = {
+      seed: recording.record(own, _ANALYSIS_SEED, _RECORDED_STEPS.value)
+      for seed, own in subjects.items()
+    }
+    subject, scene = next(zip(subjects.values(), scenes.values()))
     (folder := workdir / 'analysis').mkdir(exist_ok=True)
 
     def save(name: str, drawn: 'figure.Figure') -> None:
@@ -101,14 +108,22 @@ def main(argv: Sequence[str]) -> None:
       print(paths.shown(page), flush=True)
     for name, drawn in pictures.of_agent(subject, scene, _ANALYSIS_SEED):
       save(name, drawn)
+    responding = {
+      seed: pictures.responses_of(subjects[seed], own)
+      for seed, own in scenes.items()
+    }
+    save('responses', figures.responses([*responding.values()]))
+    responses.write(table := folder / 'responses.csv', responding)
+    print(paths.shown(table), flush=True)
     if updates := _CURVE_UPDATES.value:
       curves = pictures.without_predictions(subject, workdir, updates)
       save('without_predictions', curves)
     if updates := _LIFE_UPDATES.value:
       lives = distillation.along_lives(subject, updates)
       save('terms', figures.terms(lives))
-      table = folder / 'terms.csv'
-      distillation.write(table, lives, subject.config.seed)
+      distillation.write(
+        table := folder / 'terms.csv', lives, subject.config.seed
+      )
       print(paths.shown(table), flush=True)
 
 

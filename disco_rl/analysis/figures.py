@@ -4,6 +4,7 @@ Functions return figures: notebooks show them, `plotting.save` writes them.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib import axes
@@ -15,6 +16,7 @@ from disco_rl import types
 from disco_rl.analysis import ablation
 from disco_rl.analysis import distillation
 from disco_rl.analysis import probes as probes_lib
+from disco_rl.analysis import responses as responses_lib
 from disco_rl.analysis import scenes
 from disco_rl.analysis import traces
 from disco_rl.runtime import plotting
@@ -29,10 +31,13 @@ COLORS = {
   'reward': '#777777',
   probes_lib.SHUFFLED: '#999999',
   probes_lib.INITIAL: '#222222',
+  responses_lib.POLICY_GRADIENT: plotting.color(5),
 }
 # Rows of y_hat and z_hat; hundreds would be illegible.
 _MAX_ENTRIES = 24
 _MAX_PICTURES = 8
+# Smaller movements of targets are rounding errors.
+_LEAST_RESPONSE = 1e-6
 
 
 def targets(
@@ -225,6 +230,48 @@ def reliance(
   )
   ax.set_ylim(len(found) - 0.5, -0.5)
   plotting.legend_below(fig, columns=2)
+  return fig
+
+
+def responses(
+  of_agents: Sequence[responses_lib.Responses], earliest: int = -3
+) -> figure.Figure:
+  """Draws how far targets move when a step changes, by distance.
+
+  Args:
+    of_agents: The results of `responses.by_distance`.
+    earliest: The first distance that is shown.
+
+  Returns:
+    A panel for each change, on a logarithmic scale, for all targets and the
+    policy gradient. Thin: one agent; bold: the mean.
+  """
+  changes = [*of_agents[0]]
+  fig = figure.Figure(figsize=(8, 3.8), layout='constrained')
+  panels = fig.subplots(1, len(changes), sharey=True, squeeze=False)[0]
+  for panel, change in zip(panels, changes):
+    for name in of_agents[0][change]:
+      values = np.array([x[change][name] for x in of_agents])
+      last = values.shape[1] // 2
+      steps = np.arange(max(earliest, -last), last + 1)
+      # Zeros are no points of a logarithmic scale.
+      values = np.maximum(values[:, steps + last], _LEAST_RESPONSE).T
+      is_rule = name != responses_lib.POLICY_GRADIENT
+      style = {'color': COLORS[name], 'linestyle': '-' if is_rule else '--'}
+      panel.plot(steps, values, linewidth=0.7, alpha=0.4, **style)
+      label = f'target of {name}' if is_rule else name
+      mean = np.mean(values, axis=1)
+      panel.plot(steps, mean, linewidth=2.4, label=label, **style)
+    panel.set_title(change, loc='left', color=plotting.INK, fontsize=10)
+    panel.set_yscale('log')
+    panel.set_xlabel('steps until the change', color=plotting.INK)
+    panel.axvspan(earliest, -0.5, color=plotting.FAINT, alpha=0.15, linewidth=0)
+    panel.xaxis.get_major_locator().set_params(integer=True)
+    plotting.tidy(panel)
+  panels[0].set_ylabel('movement of the target', color=plotting.INK)
+  panels[0].set_ylim(bottom=_LEAST_RESPONSE)
+  title = 'gray: the change is earlier than the step of the target'
+  plotting.legend_below(fig, title, columns=4)
   return fig
 
 

@@ -16,6 +16,7 @@ from disco_rl.analysis import hand_made
 from disco_rl.analysis import horizon
 from disco_rl.analysis import probes
 from disco_rl.analysis import recording
+from disco_rl.analysis import responses
 from disco_rl.analysis import scenes
 from disco_rl.analysis import sensitivity
 from disco_rl.analysis import traces
@@ -74,8 +75,6 @@ def of_agent(
   rule, rule_params = subject.rule, subject.rule_params
   yield 'targets', targets(rule, rule_params)
   key = jax.random.key(seed)
-  # In training, a rule sees this number of steps at a time.
-  length = min(subject.agent.config.unroll_length, len(scene.rollout.reward))
   event = _around_largest_reward(scene)
   trace = traces.trace(rule, scenes.cut(scene, *event))
   seen = scenes.cut(scene, *event).rollout.observation
@@ -92,7 +91,7 @@ def of_agent(
   are_accuracies = {name: x.answer.dtype == bool for name, x in asked.items()}
   yield 'probes', figures.probes(scores, are_accuracies)
   if rule.network.prediction_size:
-    last = scenes.cut(scene, len(scene.rollout.reward) - length, length)
+    last = _last_rollout(subject, scene)
     moved = {
       name: horizon.by_distance(
         horizon.movement(rule, rule_params, last, key, name), last.rollout
@@ -102,6 +101,23 @@ def of_agent(
     yield 'horizon', figures.horizon(moved)
     found = ablation.reliance(rule, rule_params, last, key)
     yield 'reliance', figures.reliance(found)
+
+
+def responses_of(
+  subject: recording.Subject, scene: scenes.Scene
+) -> responses.Responses:
+  """Measures `responses.by_distance` at the last steps of a recording."""
+  last = _last_rollout(subject, scene)
+  found = responses.measure(subject.rule, subject.rule_params, last)
+  return responses.by_distance(found, last.rollout)
+
+
+def _last_rollout(
+  subject: recording.Subject, scene: scenes.Scene
+) -> scenes.Scene:
+  """Cuts out the last steps, as many as a rule sees at a time in training."""
+  length = min(subject.agent.config.unroll_length, len(scene.rollout.reward))
+  return scenes.cut(scene, len(scene.rollout.reward) - length, length)
 
 
 def _around_largest_reward(scene: scenes.Scene) -> tuple[int, int, slice]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -84,6 +85,22 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
   learned = jax.tree.map(lambda x: jnp.asarray(x[0]), one.train_state.learner)
   rule_params = jax.device_put(one.rule.params)
   return Subject(one.config, rule, rule_params, one.agent, learned)
+
+
+def load_all(
+  workdir: files.PathLike, seed: int | None = None
+) -> dict[int, Subject]:
+  """Loads the agents of a run, or only that with a seed; see `load`."""
+  first = load(workdir, seed)
+  if seed is not None:
+    return {seed: first}
+  start, number = first.config.seed, first.config.seeds
+  others = {
+    # The same kind of agent, so that nothing is compiled again.
+    i: dataclasses.replace(load(workdir, i), agent=first.agent)
+    for i in range(start + 1, start + number)
+  }
+  return {start: first, **others}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,10 +197,18 @@ def player(
 
     return act
 
-  @jax.jit
-  def on_device(params: types.Params, key: types.Array) -> types.Rollout:
-    key, act_key = jax.random.split(key)
-    state = actor.init(key, network, environment, NUM_TRAJECTORIES)
-    return actor.unroll(network, environment, params, state, act_key, length)[1]
+  return functools.partial(_play_on_device, network, length, environment)
 
-  return on_device
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _play_on_device(
+  network: agent_network.AgentNetwork,
+  length: int,
+  environment: base.JaxEnvironment,
+  params: types.Params,
+  key: types.Array,
+) -> types.Rollout:
+  """Acts in JAX-native environments; compiled once for agents of one kind."""
+  key, act_key = jax.random.split(key)
+  state = actor.init(key, network, environment, NUM_TRAJECTORIES)
+  return actor.unroll(network, environment, params, state, act_key, length)[1]

@@ -31,8 +31,8 @@ from disco_rl.networks import meta_network
 # The factor of the advantage and its bound, at the start and at the end. With a
 # weak target the network would only copy the policy; with a strong one it finds
 # the advantage first.
-_STRENGTH = (1.0, 0.3)
-_BOUND = (3.0, 12.0)
+STRENGTH = (1.0, 0.3)
+BOUND = (3.0, 12.0)
 # The fractions of the steps between which they change.
 _CHANGE = (0.3, 0.7)
 # The minimal probability in the target of pi_hat, before it is normalized.
@@ -132,7 +132,7 @@ def _loss(
 ) -> tuple[types.Array, tuple[types.Array, types.Array]]:
   """Computes KL(target || pi_hat) divided by the strength, and distances."""
   between = lambda ends: ends[0] * (ends[1] / ends[0]) ** progress
-  strength, bound = between(_STRENGTH), between(_BOUND)
+  strength, bound = between(STRENGTH), between(BOUND)
   total, errors, signals = jnp.zeros(()), [], []
   for num_actions in _NUM_ACTIONS:
     key, input_key, state_key = jax.random.split(key, 3)
@@ -233,8 +233,8 @@ def _random_estimates(
   normalized = jnp.clip(
     draws.scale(0.2, 1.2, 0) * draws.normal() * jnp.exp(0.9 * draws.normal())
     + 0.2 * draws.normal(),
-    -_BOUND[1],
-    _BOUND[1],
+    -BOUND[1],
+    BOUND[1],
   )[:-1]
   # The deviation of advantages is half of that of values.
   deviation = 0.5 * scale

@@ -212,6 +212,15 @@ def test_the_agent_of_a_run_is_loaded_with_its_rule(
   )
   assert found.learner['w'].tolist() == [1, 2]
   assert found.rule_params['eta'].tolist() == [1, 1]
+  one.config.seed, one.config.seeds = 3, 2
+  both = recording.load_all('run')
+  assert [*both] == [3, 4]
+  assert [x.args for x in read.call_args_list[1:]] == [
+    ('run', None),
+    ('run', 4),
+  ]
+  assert both[4].agent is both[3].agent
+  assert [*recording.load_all('run', 4)] == [4]
   one.rule.rule = 'actor_critic'
   with pytest.raises(ValueError, match='of run, mine, is hand-designed'):
     recording.load('run')

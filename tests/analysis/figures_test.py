@@ -14,6 +14,7 @@ from disco_rl import types
 from disco_rl.analysis import distillation
 from disco_rl.analysis import figures
 from disco_rl.analysis import probes
+from disco_rl.analysis import responses
 from disco_rl.analysis import scenes
 from disco_rl.analysis import traces
 from disco_rl.runtime import plotting
@@ -180,6 +181,36 @@ def test_changes_of_targets_over_distance() -> None:
       bold.get_ydata(), moved[:4].mean(axis=1) + (name == 'z')
     )
   assert fig.get_supxlabel().endswith('bold: mean of 3')
+
+
+def test_responses_over_distance() -> None:
+  """Of two agents, at the distances -4 to 4, of which the first is left out."""
+  names = 'policy', 'y', responses.POLICY_GRADIENT
+  changes = responses.REWARD, responses.END
+  values = {x: np.abs(random(2, 9, i + 1))[..., 0] for i, x in enumerate(names)}
+  values['y'][:, 2] = 0.0
+  values['policy'][1, 8] = np.nan
+  agents = [
+    {change: {name: x[i] for name, x in values.items()} for change in changes}
+    for i in (0, 1)
+  ]
+  fig = figures.responses(agents)
+  drawn.check(fig)
+  assert [ax.get_title(loc='left') for ax in fig.axes] == [*changes]
+  labels = ['target of policy', 'target of y', responses.POLICY_GRADIENT]
+  assert drawn.names(fig) == labels
+  for panel in fig.axes:
+    assert panel.get_yscale() == 'log'
+    curves = of_labels(panel)
+    for name, label in zip(names, labels):
+      curve = curves[label]
+      assert curve.get_color() == figures.COLORS[name]
+      assert (curve.get_linestyle() == '--') == (label == labels[-1])
+      assert curve.get_xdata().tolist() == [*range(-3, 5)]
+      expected = values[name][:, 1:].mean(axis=0)
+      np.testing.assert_allclose(curve.get_ydata(), np.maximum(expected, 1e-6))
+    thin = [x for x in panel.lines if x.get_linewidth() < 1]
+    assert len(thin) == 6
 
 
 def test_what_targets_rely_on() -> None:

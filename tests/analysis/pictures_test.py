@@ -75,13 +75,17 @@ def test_a_run_is_drawn(
   call(workdir=str(run), recorded_steps=16, curve_updates=2, life_updates=2)
   paths = [
     run / 'analysis' / f'{name}.png'
-    for name in (*NAMES, 'without_predictions', 'terms')
+    for name in (*NAMES, 'responses', 'without_predictions', 'terms')
   ]
   page = run / 'analysis' / 'explore.html'
   assert 'lstm/linear_4/w' in page.read_text()
-  table = run / 'analysis' / 'terms.csv'
+  responding, table = (
+    run / 'analysis' / f'{name}.csv' for name in ('responses', 'terms')
+  )
   printed = capsys.readouterr().out.split()
-  assert printed == [f'{x}' for x in (page, *paths, table)]
+  *others, _ = written = [page, *paths, table]
+  written.insert(others.index(paths[len(NAMES)]) + 1, responding)
+  assert printed == [f'{x}' for x in written]
   assert len(table.read_text().splitlines()) == 1 + 2
   for path in paths:
     with Image.open(path) as picture:
@@ -90,7 +94,7 @@ def test_a_run_is_drawn(
   assert all(isinstance(rule, ablation.Blind) for rule in trained)
   after = launching.contents(run)
   assert {name: after[name] for name in before} == before
-  assert len(after) == len(before) + len(paths) + 2
+  assert len(after) == len(before) + len(written)
 
 
 def long_scene(rewarded: int, length: int = 100) -> scenes.Scene:
