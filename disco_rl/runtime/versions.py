@@ -47,6 +47,8 @@ class Changes:
   moved: tuple[tuple[str, str], ...] = ()
 
 
+# Stands for a setting that is not there: None is a value, infinity in JSON.
+_ABSENT: Any = object()
 # The names of states in checkpoints and in files of agents.
 _STATE = r"^(train_state|groups\.\d+|\['train_state'\])"
 
@@ -128,11 +130,11 @@ def upgrade(
     if not _precedes(version, release):
       continue
     for name, new_name in changes.renamed.items():
-      if (value := _pop(result, name)) is not None:
+      if (value := _pop(result, name)) is not _ABSENT:
         _add(result, new_name, value)
     for name, only in changes.removed.items():
       value = _pop(result, name)
-      if value not in (None, only):
+      if value is not _ABSENT and value != only:
         raise ValueError(
           f'{name}={value!r} is a setting of {written_by(version)} that '
           f'version {present()} does not have: use that version.'
@@ -194,14 +196,14 @@ def _order(version: str) -> tuple[list[int], bool]:
 
 
 def _pop(settings: dict[str, Any], name: str) -> Any:
-  """Removes a setting; returns its value, None if there is none."""
+  """Removes a setting; returns its value, `_ABSENT` if there is none."""
   *parents, last = name.split('.')
   for parent in parents:
     inner = settings.get(parent)
     if not isinstance(inner, dict):
-      return None
+      return _ABSENT
     settings = inner
-  return settings.pop(last, None)
+  return settings.pop(last, _ABSENT)
 
 
 def _add(settings: dict[str, Any], name: str, value: Any) -> None:

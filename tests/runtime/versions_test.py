@@ -231,6 +231,19 @@ def test_a_removed_setting_is_refused(tmp_path: pathlib.Path) -> None:
     workdirs.check(tmp_path, {'learning_rate': 0.1, 'size': 50}, ())
 
 
+@pytest.mark.usefixtures('changed')
+def test_infinity_is_a_value_like_others() -> None:
+  """JSON has no infinity: the files have null for it."""
+  assert versions.upgrade({'lr': None}, None) == {
+    'learning_rate': None,
+    'size': 5,
+    'other': 7,
+    'late': [1],
+  }
+  with pytest.raises(ValueError, match='mode=None is a setting of version'):
+    versions.upgrade({'mode': None}, None)
+
+
 # Runs.
 
 
