@@ -6,7 +6,7 @@ each frame of a stack is stored once, and not on a device:
   buffer = HostReplay(row_format, capacity)
   unpack = jax.jit(row_format.unpack)
   buffer.add(rollout)
-  (slots,) = agent.sample_slots(key, buffer.added)
+  (slots,) = agent.sample_slots(key, buffer.added - buffer.start)
   batch = unpack(buffer.gather(np.asarray(slots)))
 
 A trajectory is a row of bytes, which the host stores and the device unpacks.
