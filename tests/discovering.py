@@ -37,6 +37,7 @@ def group_config(
   """Puts all agents of a discovery in one group, in environments of a spec."""
   return population.GroupConfig(
     names=config.agents * ('own',),
+    numbers=(*range(config.agents),),
     inner_loop=build.make_inner_loop(config, rule, spec),
     optimizer=meta_update.meta_optimizers(config)[0],
     chunk_size=config.chunk_size,

@@ -206,6 +206,7 @@ def _make_group(
   problem = inner_problem.AgentProblem(inner_loop, config.loss)
   group = population.GroupConfig(
     names=names,
+    numbers=numbers,
     inner_loop=inner_loop,
     optimizer=meta_update.meta_optimizers(config)[0],
     chunk_size=config.chunk_size,
@@ -214,7 +215,7 @@ def _make_group(
     num_padding=len(names) - len(members),
   )
   if not environments:
-    make = functools.partial(_make_environments, config, group, numbers)
+    make = functools.partial(_make_environments, config, group)
     estimator = _host_estimator(config, problem, names[0])
     return host_group.HostGroup(group, make, estimator)
   return device_group.DeviceGroup(
@@ -254,11 +255,10 @@ def _host_estimator(
 def _make_environments(
   config: meta_config.MetaTrainingConfig,
   group: population.GroupConfig,
-  numbers: Sequence[int],
   meta_step: int,
 ) -> list[Any]:
   """Makes environments on the host, for the members that this process steps."""
-  seeds = [config.seed + numbers[i] for i in group.local_members]
+  seeds = [config.seed + group.numbers[i] for i in group.local_members]
   if meta_step:
     seeds = [adapters.seed_after(seed, meta_step) for seed in seeds]
   return [

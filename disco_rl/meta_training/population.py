@@ -40,6 +40,7 @@ class GroupConfig:
 
   Attributes:
     names: The names of the members' environments; padding comes last.
+    numbers: The members' numbers in the whole population.
     inner_loop: The inner loop of the members.
     optimizer: The optimizer of eta, with a state for each member; see
       `meta_update.per_agent_adam`.
@@ -54,6 +55,7 @@ class GroupConfig:
   """
 
   names: tuple[str, ...]
+  numbers: tuple[int, ...]
   inner_loop: inner_loop_lib.InnerLoop
   optimizer: optax.GradientTransformation
   chunk_size: int
@@ -113,7 +115,11 @@ class GroupConfig:
   ) -> 'GroupConfig':
     """Returns the config for some of the members; see `Group.on_one_row`."""
     return dataclasses.replace(
-      self, names=self.names[:num_members], mesh=mesh, num_padding=0
+      self,
+      names=self.names[:num_members],
+      numbers=self.numbers[:num_members],
+      mesh=mesh,
+      num_padding=0,
     )
 
   def split(self, tree: types.PyTree) -> types.PyTree:

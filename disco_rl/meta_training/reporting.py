@@ -77,10 +77,11 @@ def failures(
     metrics.NonFiniteError: An agent has failed too many times in a row.
   """
   names = agent_names(groups)
+  numbers = [number for group in groups for number in group.config.numbers]
   streaks = np.concatenate([x.failures for x in lifetimes])
   messages = []
   for i in np.flatnonzero(streaks * _counts(groups)).tolist():
-    what = f'A loss or the meta-gradient of agent {i}, in {names[i]}, '
+    what = f'A loss or the meta-gradient of agent {numbers[i]}, in {names[i]}, '
     what += 'is not finite in meta-step'
     if streaks[i] >= _MAX_FAILURES:
       raise metrics.NonFiniteError(

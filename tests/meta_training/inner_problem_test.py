@@ -89,8 +89,12 @@ def test_environments_of_this_process_have_seeds_of_their_own(
   monkeypatch.setattr(build.adapters, 'seed_after', after)
   config: Any = mock.Mock(seed=100, preprocessing='P')
   config.agent.num_environments = 4
-  group: Any = mock.Mock(local_members=range(1, 3), names=['a', 'b', 'c', 'd'])
-  found = build._make_environments(config, group, [5, 7, 9, 11], meta_step)
+  group: Any = mock.Mock(
+    local_members=range(1, 3),
+    names=['a', 'b', 'c', 'd'],
+    numbers=[5, 7, 9, 11],
+  )
+  found = build._make_environments(config, group, meta_step)
   assert found == [('b', 4, seeds[0]), ('c', 4, seeds[1])]
   assert {call.args[3] for call in made.call_args_list} == {'P'}
 
@@ -128,6 +132,7 @@ def test_members_of_processes() -> None:
   inner_loop.config.validation_trajectories = 2
   config = population.GroupConfig(
     names=(*'abcdef',),
+    numbers=(*range(6),),
     inner_loop=inner_loop,
     optimizer=mock.Mock(),
     chunk_size=4,
@@ -141,5 +146,6 @@ def test_members_of_processes() -> None:
   other = mesh(devices[:1])
   alone = config.on_one_row(other, 2)
   assert alone.local_members == range(0)
-  assert (alone.names, alone.num_padding) == (('a', 'b'), 0)
+  assert (alone.names, alone.numbers) == (('a', 'b'), (0, 1))
+  assert alone.num_padding == 0
   assert alone.mesh is other

@@ -261,17 +261,27 @@ def test_a_group_is_padded() -> None:
   assert (boards.num_agents, grids.num_agents) == (2, 4)
 
 
+def lifetimes(*failures: int) -> lifetimes_lib.Lifetimes:
+  age = np.zeros(len(failures), np.int32)
+  return lifetimes_lib.Lifetimes(age, age, np.array(failures, np.int32))
+
+
 def test_failures_of_padding_do_not_end_a_run() -> None:
   groups = make_groups(
     environments='catch/4x3,gridworld/00', agents=2, group_multiple=2
   )
-
-  def lifetimes(*failures: int) -> lifetimes_lib.Lifetimes:
-    age = np.zeros(2, np.int32)
-    return lifetimes_lib.Lifetimes(age, age, np.array(failures, np.int32))
-
   (message,) = reporting.failures(9, groups, [lifetimes(0, 9), lifetimes(1, 9)])
-  assert message.startswith('A loss or the meta-gradient of agent 2, in grid')
+  assert message.startswith('A loss or the meta-gradient of agent 1, in grid')
+
+
+def test_failures_are_of_the_agents_of_the_settings() -> None:
+  names = ('catch/4x3', 'gridworld/00')
+  groups = make_groups(environments=','.join(names), agents=5)
+  # Agents 0, 2, 4, then 1 and 3.
+  failed = [lifetimes(0, 1, 0), lifetimes(0, 1)]
+  messages = reporting.failures(9, groups, failed)
+  for message, number in zip(messages, (2, 3), strict=True):
+    assert f'of agent {number}, in {names[number % 2]}, ' in message
 
 
 # Members.
