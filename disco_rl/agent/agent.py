@@ -135,17 +135,25 @@ class AgentConfig(config_lib.Settings):
       actions += (self.first_rollouts - 1) * rollout
     return actions
 
-  def updates_for(self, actions: int, first: int = 0) -> int:
-    """Returns the updates until at least some further actions are taken.
+  def environment_steps(self, updates: int, action_repeat: int) -> int:
+    """Returns the environment steps of `actions`, a number for each action."""
+    return self.actions(updates) * action_repeat
+
+  def updates_for(
+    self, environment_steps: int, action_repeat: int, first: int = 0
+  ) -> int:
+    """Returns the updates until at least some further steps are made.
 
     Args:
-      actions: The number of further actions, in all environments.
+      environment_steps: The number of further steps, in all environments.
+      action_repeat: The environment steps per action.
       first: The updates made before.
 
     Returns:
       The number of further updates, those of whole rollouts, at least one.
     """
-    rollouts = -(-actions // (self.num_environments * self.unroll_length))
+    rollout = self.num_environments * self.unroll_length * action_repeat
+    rollouts = -(-environment_steps // rollout)
     if not first:
       rollouts -= self.first_rollouts - 1
     return self.updates(max(1, rollouts))
@@ -242,12 +250,15 @@ class Agent:
 
   def environment_steps(self, updates: int) -> int:
     """Returns the environment steps until some updates are made."""
-    return self.config.actions(updates) * self.environment_spec.action_repeat
+    return self.config.environment_steps(
+      updates, self.environment_spec.action_repeat
+    )
 
   def updates_for(self, environment_steps: int, first: int = 0) -> int:
     """Returns the updates for further steps; see `AgentConfig.updates_for`."""
-    repeat = self.environment_spec.action_repeat
-    return self.config.updates_for(-(-environment_steps // repeat), first)
+    return self.config.updates_for(
+      environment_steps, self.environment_spec.action_repeat, first
+    )
 
   def init(
     self,

@@ -53,8 +53,8 @@ class Family:
       their environments can only be rendered if they are made for it.
     find_spec: (variant, settings) -> the spec of an environment without using
       its package, or None if only the environment can tell.
-    action_repeat: The field of `preprocessing` with the number of environment
-      steps per action; empty: one.
+    action_repeat: Preprocessing -> that of the specs, without the package: what
+      plans and reports count. The argument is the record of settings, or None.
   """
 
   form: str
@@ -69,7 +69,7 @@ class Family:
   preprocessing: type[config_lib.Settings] | None = None
   takes_can_render: bool = False
   find_spec: Callable[[str, Any], types.EnvironmentSpec | None] | None = None
-  action_repeat: str = ''
+  action_repeat: Callable[[Any], int] = lambda _: 1
 
 
 def listed(

@@ -100,9 +100,7 @@ def make(
   try:
     if kind(name) == 'device':
       return build()
-    return timeouts.WatchedEnvironment(
-      build, name, seed, action_repeat=action_repeat(name, preprocessing)
-    )
+    return timeouts.WatchedEnvironment(build, name, seed)
   except SystemExit as error:
     raise ValueError(
       f'{name} with seed {seed} called sys.exit({error.code!r}) while it was '
@@ -145,16 +143,19 @@ def usable_families() -> list[str]:
 
 
 def action_repeat(name: str, preprocessing: Preprocessing = NO_CHANGES) -> int:
-  """Returns the number of environment steps per action, without `make`.
+  """Returns the action repeat of the spec of an environment, by its name.
 
   Benchmarks count frames of the emulator or the simulator; so do budgets,
   lengths of runs and reports.
+
+  Raises:
+    ValueError: The name is of no family.
   """
   prefix = name.split('/', 1)[0]
-  family = families.FAMILIES.get(prefix)
-  if family is None or not family.action_repeat:
-    return 1
-  return int(getattr(_settings(prefix, preprocessing), family.action_repeat))
+  if prefix not in families.FAMILIES:
+    raise ValueError(_unknown(name))
+  settings = _settings(prefix, preprocessing)
+  return families.FAMILIES[prefix].action_repeat(settings)
 
 
 def specimen(
@@ -173,8 +174,7 @@ def specimen(
   if family and family.find_spec and name in family.names():
     settings = _settings(prefix, preprocessing)
     if spec := family.find_spec(variant[0], settings):
-      repeat = action_repeat(name, preprocessing)
-      return dataclasses.replace(spec, action_repeat=repeat), None
+      return spec, None
   environment = make(name, 1, 0, preprocessing)
   if isinstance(environment, base.JaxEnvironment):
     return environment.spec, environment
@@ -218,6 +218,8 @@ def register(
     kind=kind,
     names=lambda: (name,),
     find=lambda variant, _: build if variant is None else None,
+    # Only the environment itself can tell; it is made once.
+    action_repeat=functools.cache(lambda _: specimen(name)[0].action_repeat),
   )
 
 

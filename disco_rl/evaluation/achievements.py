@@ -57,13 +57,13 @@ class Counter:
 
 
 def crafter_scores(
-  csv_path: files.PathLike, environment_steps: float = np.inf
+  csv_path: files.PathLike, updates: float = np.inf
 ) -> np.ndarray | None:
   """Computes Crafter's score of each agent over all of its episodes.
 
   Args:
     csv_path: The metrics.csv of a run.
-    environment_steps: The steps of one agent; later rows are ignored.
+    updates: The number of updates; later rows are ignored.
 
   Returns:
     [S] from 0 to 100, NaN where no episode has ended; see
@@ -73,7 +73,7 @@ def crafter_scores(
   unlocked = [x for name, x in columns.items() if name.startswith(_UNLOCKED)]
   if not unlocked:
     return None
-  kept = columns['environment_steps'] <= environment_steps
+  kept = columns['update'] <= updates
   seeds, agent = np.unique(columns['seed'], return_inverse=True)
   total = lambda counts: np.bincount(
     agent[kept], weights=counts[kept], minlength=len(seeds)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import itertools
 import types
 from typing import TypeVar
@@ -178,7 +179,7 @@ def read_result(
   environment: str,
   rule: str,
   learning_rate: float,
-  environment_steps: int,
+  updates: int,
 ) -> Result:
   """Reads the metrics of a run.
 
@@ -187,24 +188,23 @@ def read_result(
     environment: The name of the environment.
     rule: The name of the rule in figures and tables.
     learning_rate: The learning rate of the agents.
-    environment_steps: The steps of one agent; later rows are left out.
+    updates: The number of updates; later rows are left out.
 
   Raises:
     OSError: The file does not exist or cannot be read.
     files.WorkdirError: It is damaged, or has changed since the run ended.
   """
   column = normalization.column(environment)
-  steps, returns = learning_curves.read_curve(csv_path, column)
-  kept = steps <= environment_steps
-  mean_returns = None
-  if column != 'return':
-    mean_returns = learning_curves.read_curve(csv_path)[1][:, kept][:, -1]
+  read_curve = functools.partial(
+    learning_curves.read_curve, csv_path, updates=updates
+  )
+  mean_returns = read_curve()[1][:, -1] if column != 'return' else None
   return Result(
     environment,
     rule,
     learning_rate,
-    curve=(steps[kept], returns[:, kept]),
-    crafter_scores=achievements.crafter_scores(csv_path, environment_steps),
+    curve=read_curve(column),
+    crafter_scores=achievements.crafter_scores(csv_path, updates),
     mean_returns=mean_returns,
   )
 

@@ -78,8 +78,15 @@ def draw(
   return fig
 
 
-def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
+def read_curve(
+  csv_path: files.PathLike, column: str = 'return', updates: float = np.inf
+) -> Curve:
   """Reads a metric of agents from a file of `metrics.MetricsWriter`.
+
+  Args:
+    csv_path: The metrics.csv of a run.
+    column: The metric.
+    updates: The number of updates; later rows are left out.
 
   Returns:
     Steps [points], and returns or another metric [seeds, points].
@@ -106,17 +113,18 @@ def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
         'agents have: likely damaged, or from another kind of run. Restore the '
         'file, or choose another folder.'
       )
-  updates, point = np.unique(columns['update'], return_inverse=True)
+  points, point = np.unique(columns['update'], return_inverse=True)
   seeds, seed = np.unique(columns['seed'], return_inverse=True)
-  numbers = seed * len(updates) + point
+  numbers = seed * len(points) + point
   if len(np.unique(numbers)) < len(numbers):
     raise files.WorkdirError(
       f'{csv_path} has two rows of one seed and update: likely it was edited, '
       'or joined from two runs. Restore the file, or choose another folder.'
     )
   # An interrupted run may lack some seeds at its last point.
-  returns = np.full((len(seeds), len(updates)), np.nan)
+  returns = np.full((len(seeds), len(points)), np.nan)
   returns[seed, point] = columns[column]
-  steps = np.empty(len(updates))
+  steps = np.empty(len(points))
   steps[point] = columns['environment_steps']
-  return steps, returns
+  kept = points <= updates
+  return steps[kept], returns[:, kept]

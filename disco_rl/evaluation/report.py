@@ -75,14 +75,15 @@ def of_training(configs: Sequence[runner.EvaluationConfig]) -> Setup:
   """Describes training runs, by the longest if their lengths differ."""
   sizes = [(x.seeds, x.updates, x.environment_steps) for x in configs]
   agents, updates, steps = map(max, zip(*sizes))
-  counts_frames = any(
-    x.steps_per_update > x.agent.actions_per_update for x in configs
+  repeats = any(x.action_repeat > 1 for x in configs)
+  unit = (
+    ' Where an action is repeated, each time is a step; in Atari and DMLab '
+    'steps are frames.'
   )
-  unit = ' Those of Atari and DMLab are frames, several for each action.'
   return Setup(
     f'Agents of each rule in each environment: {agents}. Updates of each '
     f'agent: {updates:,}, in {steps:,} environment steps.'
-    f'{unit if counts_frames else ""}',
+    f'{unit if repeats else ""}',
     "An agent's score is the mean undiscounted return of its last 100 episodes "
     'at the end of training: the column "return" ("success" in Sokoban) of the '
     'last rows of metrics.csv in the folder of its run.',

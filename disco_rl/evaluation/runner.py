@@ -96,19 +96,15 @@ class EvaluationConfig(config_lib.Settings):
 
   def steps_after(self, updates: int) -> int:
     """Returns the environment steps of one agent until some updates."""
-    return self.agent.actions(updates) * self._action_repeat
-
-  @property
-  def steps_per_update(self) -> int:
-    """The environment steps of one agent between two updates."""
-    return self.agent.actions_per_update * self._action_repeat
+    return self.agent.environment_steps(updates, self.action_repeat)
 
   def updates_for(self, environment_steps: int) -> int:
     """Returns the updates until at least some environment steps are made."""
-    return self.agent.updates_for(-(-environment_steps // self._action_repeat))
+    return self.agent.updates_for(environment_steps, self.action_repeat)
 
   @property
-  def _action_repeat(self) -> int:
+  def action_repeat(self) -> int:
+    """The environment steps per action, before there is an environment."""
     return environment_registry.action_repeat(
       self.environment, self.preprocessing
     )

@@ -199,9 +199,7 @@ def read(
   if (failure := failure or run.failure) is not None:
     return comparison.Result(*identity, failure=failure)
   updates = config.updates if updates is None else updates
-  return comparison.read_result(
-    run.folder / 'metrics.csv', *identity, config.steps_after(updates)
-  )
+  return comparison.read_result(run.folder / 'metrics.csv', *identity, updates)
 
 
 def slug(name: str) -> str:

@@ -58,7 +58,8 @@ def test_a_budget_is_the_least_that_suffices(
       made = lambda n, first=first: (
         config.actions(first + n) - config.actions(first)
       )
-      updates = config.updates_for(asked, first)
+      updates = config.updates_for(asked, 1, first)
+      assert config.updates_for(4 * asked - 3, 4, first) == updates
       assert config.whole(updates) == updates
       assert made(updates) >= asked
       less = updates - updates_per_rollout

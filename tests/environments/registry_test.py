@@ -1,5 +1,7 @@
 """Tests of names of environments, for every family."""
 
+import contextlib
+import dataclasses
 import sys
 from typing import Any
 from unittest import mock
@@ -8,11 +10,15 @@ import jax
 import numpy as np
 import pytest
 
+from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.environments import suites
+from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.environments.jax_native import sokoban_generator
+from disco_rl.evaluation import runner
 
 
 def test_every_listed_name_is_valid_where_its_package_is() -> None:
@@ -62,6 +68,7 @@ def test_sokoban_has_the_levels_of_its_name_and_the_settings() -> None:
     ('dmlab/rooms_watermaze', {}, 4),
     ('procgen/coinrun', {}, 1),
     ('crafter', {}, 1),
+    ('crafter', {'crafter': {'action_repeat': 3}}, 3),
     ('gymnasium/CartPole-v1', {}, 1),
     ('catch', {}, 1),
   ],
@@ -70,6 +77,74 @@ def test_the_steps_of_an_action_are_those_of_the_benchmark(
   name: str, changes: Any, steps: int
 ) -> None:
   assert registry.action_repeat(name, changes) == steps
+  with contextlib.suppress(ImportError):
+    assert registry.specimen(name, changes)[0].action_repeat == steps
+
+
+@pytest.mark.parametrize('family', registry.usable_families())
+def test_names_and_environments_agree_on_the_steps_of_an_action(
+  family: str,
+) -> None:
+  # The first of Gymnasium's names is deprecated.
+  others = {'gymnasium': 'gymnasium/CartPole-v1'}
+  name = others.get(family, next(iter(families.FAMILIES[family].names())))
+  environment = registry.make(name, 1, seed=0)
+  environment.close()
+  assert registry.action_repeat(name) == environment.spec.action_repeat
+
+
+@types.record
+class RepeatingCatch(catch.Catch):
+  """Catch whose actions count as four steps."""
+
+  @property
+  def spec(self) -> types.EnvironmentSpec:
+    return dataclasses.replace(super().spec, action_repeat=4)
+
+
+class RepeatingOnHost(base.HostEnvironment):
+  """An environment on the host whose actions count as four steps."""
+
+  spec = types.EnvironmentSpec(
+    jax.ShapeDtypeStruct((), np.float32), num_actions=2, action_repeat=4
+  )
+  num_environments = 1
+
+  def reset(self) -> types.PyTree:
+    return np.zeros(1, np.float32)
+
+  def step(self, action: np.ndarray) -> types.TimeStep:
+    raise NotImplementedError
+
+  def close(self) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+  ('kind', 'make'),
+  [('device', RepeatingCatch), ('host', RepeatingOnHost)],
+)
+def test_registered_environments_say_how_many_steps_an_action_takes(
+  kind: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(families, 'FAMILIES', {**families.FAMILIES})
+  made = []
+  registry.register('mine', lambda *_: made.append(1) or make(), kind)
+  config = runner.EvaluationConfig(environment='mine')
+  steps = config.environment_steps
+  assert steps == 4 * config.agent.actions(config.updates)
+  assert config.updates_for(steps) == config.updates
+  assert len(made) == 1
+  # As an agent counts them, made by its name or from the object.
+  assert registry.make('mine', 1, seed=0).spec.action_repeat == 4
+  # A cell of a notebook that is run again.
+  registry.register('mine', lambda *_: catch.Catch(), 'device')
+  assert registry.action_repeat('mine') == 1
+
+
+def test_names_of_no_family_have_no_steps() -> None:
+  with pytest.raises(ValueError, match="Unknown environment 'cach'"):
+    registry.action_repeat('cach')
 
 
 @pytest.mark.parametrize(

@@ -262,13 +262,17 @@ def plan(workdir: pathlib.Path, **changes: Any) -> protocol_lib.Plan:
 
 
 def finish(job: Any, *returns: tuple[float, ...]) -> None:
-  """Writes what a run leaves: returns of its agents, after 100 updates each."""
+  """Writes what a run leaves: returns of its agents, after 100 updates each.
+
+  Its steps are more than the settings tell, as after a fork of a longer one.
+  """
   job.folder.mkdir(parents=True)
+  steps = 4 * job.config.agent.actions_per_update
   rows = [
     {
       'update': 100 * (i + 1),
       'seed': seed,
-      'environment_steps': 100 * (i + 1) * job.config.steps_per_update,
+      'environment_steps': 100 * (i + 1) * steps,
       'return': value,
     }
     for i, of_seeds in enumerate(returns)
@@ -367,7 +371,8 @@ def test_ppo_learns_more_from_as_many_environment_steps(
   }
   reference, ppo = jobs['actor_critic'].config, jobs['ppo'].config
   assert ppo.updates == number * reference.updates
-  assert number * ppo.steps_per_update == reference.steps_per_update
+  steps = [config.steps_after(config.updates) for config in (ppo, reference)]
+  assert steps[0] == steps[1]
   assert ppo.agent.batch_size == ppo.agent.num_environments, 'whole rollouts'
   assert sum(ppo.agent.num_on_policy) == number * ppo.agent.num_environments
   assert ppo.agent.updates(5) == 5 * number

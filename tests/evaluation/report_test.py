@@ -301,14 +301,14 @@ def test_metrics_that_changed_after_a_run_are_refused(
   path = tmp_path / 'metrics.csv'
   path.write_text('update,seed,environment_steps,return\n1,0,2,0.5\n')
   digests.write_summary(tmp_path, {'updates': 1})
-  found = comparison.read_result(path, 'catch', 'a', 0.1, 2)
+  found = comparison.read_result(path, 'catch', 'a', 0.1, 1)
   assert found.curve is not None and found.curve[1] == [[0.5]]
   path.write_text(path.read_text().replace('0.5', '0.9'))
   with pytest.raises(files.WorkdirError, match=f'{path} has changed since'):
-    comparison.read_result(path, 'catch', 'a', 0.1, 2)
+    comparison.read_result(path, 'catch', 'a', 0.1, 1)
 
 
-def test_rows_after_the_last_step_compared_are_left_out(
+def test_rows_after_the_last_update_compared_are_left_out(
   tmp_path: pathlib.Path,
 ) -> None:
   with metrics.MetricsWriter(tmp_path) as writer:
@@ -316,10 +316,10 @@ def test_rows_after_the_last_step_compared_are_left_out(
       row = {'update': update, 'seed': 0, 'environment_steps': 10 * update}
       writer.write([{**row, 'return': update, 'success': update / 10}])
   path = tmp_path / 'metrics.csv'
-  read = comparison.read_result(path, 'catch', 'mine', 0.1, 20)
+  read = comparison.read_result(path, 'catch', 'mine', 0.1, 2)
   assert read.returns.tolist() == [2.0]
   assert read.curve[0].tolist() == [10, 20]
-  sokoban = comparison.read_result(path, 'sokoban', 'mine', 0.1, 30)
+  sokoban = comparison.read_result(path, 'sokoban', 'mine', 0.1, 3)
   assert sokoban.returns.tolist() == [0.3]
 
 
@@ -586,7 +586,7 @@ def test_sokoban_has_solved_levels_and_mean_returns(
     for seed in range(2):
       row = {'update': 1, 'seed': seed, 'environment_steps': 10}
       writer.write([{**row, 'return': 4 + seed, 'success': 0.5}])
-  read = comparison.read_result(run / 'metrics.csv', 'sokoban', 'mine', 0.1, 10)
+  read = comparison.read_result(run / 'metrics.csv', 'sokoban', 'mine', 0.1, 1)
   text = write([read], tmp_path)
   assert '| sokoban | 0.500 [0.500, 0.500] | 0.00 | 1.00 |' in text
   assert '| sokoban, mean return | 4.50 [4.00, 5.00] |  |  |' in text

@@ -86,8 +86,7 @@ def test_lengths_of_benchmarks_count_what_an_action_takes() -> None:
     config: Any = evaluate.get_config(name)
     record = runner.config_of(config.to_dict())
     assert record.environment_steps == pytest.approx(steps, rel=1e-3)
-    repeat = benchmarks.BENCHMARKS[name].action_repeat
-    assert record.steps_per_update == repeat * record.agent.actions_per_update
+    assert record.action_repeat == benchmarks.BENCHMARKS[name].action_repeat
 
 
 @pytest.mark.parametrize(

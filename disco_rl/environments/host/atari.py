@@ -209,6 +209,9 @@ def _make_frames(
     if preprocessing.has_all_actions
     else None,
   )
+  environment.spec = dataclasses.replace(
+    environment.spec, action_repeat=preprocessing.frame_skip
+  )
   # The console draws 60 frames a second.
   environment.frames_per_second = 60 / preprocessing.frame_skip
   return environment
@@ -349,7 +352,9 @@ def find_spec(
     return None
   frame = jax.ShapeDtypeStruct(_frame_shape(preprocessing), np.uint8)
   return frame_stack.stacked_spec(
-    types.EnvironmentSpec(frame, num_actions=18),
+    types.EnvironmentSpec(
+      frame, num_actions=18, action_repeat=preprocessing.frame_skip
+    ),
     preprocessing.frame_stack,
     True,
   )
@@ -403,6 +408,6 @@ FAMILIES = {
     preprocessing=Preprocessing,
     takes_can_render=True,
     find_spec=find_spec,
-    action_repeat='frame_skip',
+    action_repeat=lambda preprocessing: preprocessing.frame_skip,
   )
 }

@@ -89,6 +89,7 @@ class CrafterEnvironment(sequential.SequentialEnvironment):
     spec = types.EnvironmentSpec(
       observation=jax.ShapeDtypeStruct(shape, np.uint8),
       num_actions=int(games[0].action_space.n),
+      action_repeat=preprocessing.action_repeat,
     )
     repeat, limit = preprocessing.action_repeat, preprocessing.max_episode_steps
     super().__init__(self._games, spec, NAME, seed, longest=-(-limit // repeat))
@@ -244,6 +245,6 @@ FAMILIES = {
     find=_find,
     find_scale=lambda _: _SCALE,
     preprocessing=Preprocessing,
-    action_repeat='action_repeat',
+    action_repeat=lambda preprocessing: preprocessing.action_repeat,
   )
 }

@@ -266,6 +266,7 @@ def find_spec(
       'last_reward': jax.ShapeDtypeStruct((1,), np.float32),
     },
     num_actions=len(ACTIONS),
+    action_repeat=preprocessing.action_repeat,
   )
 
 
@@ -312,6 +313,6 @@ FAMILIES = {
     find_scale=lambda name: _SCALES.get(name.removesuffix('_test')),
     preprocessing=Preprocessing,
     find_spec=find_spec,
-    action_repeat='action_repeat',
+    action_repeat=lambda preprocessing: preprocessing.action_repeat,
   )
 }

@@ -1,7 +1,6 @@
 """Time limits for the steps of host environments."""
 
 from collections.abc import Callable
-import dataclasses
 import functools
 import math
 import queue
@@ -45,7 +44,6 @@ class WatchedEnvironment(wrapper.Wrapper):
     name: str,
     seed: int,
     step_seconds: float = STEP_SECONDS,
-    action_repeat: int = 1,
   ):
     """Makes an environment.
 
@@ -54,8 +52,6 @@ class WatchedEnvironment(wrapper.Wrapper):
       name: The name for messages.
       seed: The seed for messages.
       step_seconds: The time limit of a step or a reset.
-      action_repeat: The action repeat for the spec, which is 1 in the wrapped
-        environment.
 
     Raises:
       Exception: `make` raised it.
@@ -82,7 +78,6 @@ class WatchedEnvironment(wrapper.Wrapper):
     weakref.finalize(self, self._calls.put, None)
     self._begin(make)
     super().__init__(self._answer(math.inf))
-    self.spec = dataclasses.replace(self.spec, action_repeat=action_repeat)
 
   def reset(self) -> types.PyTree:
     """Implements `HostEnvironment.reset`.
