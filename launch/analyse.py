@@ -14,6 +14,8 @@ to the rule and to the observations, to the folder `analysis` of the run:
   reliance.png   how much its targets depend on predictions
   responses.png  how targets move when a reward, an action or an end changes, of
                  all agents, and with a policy gradient; numbers in a .csv
+  values.png     what predictions tell about exact values of states, of all
+                 agents, in grid worlds like random_grid/40; numbers in a .csv
   explore.html   an interactive page for trying the rule
 
 With --curve_updates it also writes without_predictions.png, learning curves of
@@ -40,7 +42,7 @@ _WORKDIR = common.workdir_flag()
 _AGENT_SEED = flags.DEFINE_integer(
   'agent_seed',
   None,
-  "Seed of the run's agent; by default the first, and all for responses.",
+  "Seed of the run's agent; by default the first, and all for CSV files.",
   lower_bound=0,
 )
 _RECORDED_STEPS = flags.DEFINE_integer(
@@ -71,6 +73,7 @@ def main(argv: Sequence[str]) -> None:
   common.begin(argv, _WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.analysis import distillation
+  from disco_rl.analysis import exact_values
   from disco_rl.analysis import explorer
   from disco_rl.analysis import figures
   from disco_rl.analysis import pictures
@@ -115,6 +118,15 @@ def main(argv: Sequence[str]) -> None:
     save('responses', figures.responses([*responding.values()]))
     responses.write(table := folder / 'responses.csv', responding)
     print(paths.shown(table), flush=True)
+    valued = {
+      seed: scores
+      for seed, own in scenes.items()
+      if (scores := exact_values.measure(subjects[seed], own, _ANALYSIS_SEED))
+    }
+    if valued:
+      save('values', figures.exact_values([*valued.values()]))
+      exact_values.write(table := folder / 'values.csv', valued)
+      print(paths.shown(table), flush=True)
     if updates := _CURVE_UPDATES.value:
       curves = pictures.without_predictions(subject, workdir, updates)
       save('without_predictions', curves)

@@ -15,6 +15,7 @@ import scipy
 from disco_rl import types
 from disco_rl.analysis import ablation
 from disco_rl.analysis import distillation
+from disco_rl.analysis import exact_values as exact_values_lib
 from disco_rl.analysis import probes as probes_lib
 from disco_rl.analysis import responses as responses_lib
 from disco_rl.analysis import scenes
@@ -272,6 +273,32 @@ def responses(
   panels[0].set_ylim(bottom=_LEAST_RESPONSE)
   title = 'gray: the change is earlier than the step of the target'
   plotting.legend_below(fig, title, columns=4)
+  return fig
+
+
+def exact_values(of_agents: Sequence[exact_values_lib.Scores]) -> figure.Figure:
+  """Draws how much of exact values is a linear function of predictions.
+
+  Args:
+    of_agents: The results of `exact_values.measure`.
+
+  Returns:
+    A row for each prediction: a dot for each agent, and a bar for their mean.
+    R^2 below 0 is drawn as 0.
+  """
+  fig, panel = plotting.panel(
+    '$R^2$ of exact values in held-out states', '', height=3.2
+  )
+  names = [*of_agents[0]]
+  for row, name in enumerate(names):
+    scores = np.maximum([x[name] for x in of_agents], 0.0)
+    is_trained = not name.startswith(exact_values_lib.UNTRAINED)
+    color = plotting.color(0) if is_trained else plotting.FAINT
+    panel.barh(row, np.mean(scores), color=color, alpha=0.4, height=0.6)
+    panel.plot(scores, np.full(len(scores), row), 'o', color=color)
+  panel.set_xlim(0, 1.02)
+  panel.set_yticks(range(len(names)), names)
+  panel.set_ylim(len(names) - 0.5, -0.5)
   return fig
 
 

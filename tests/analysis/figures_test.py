@@ -12,6 +12,7 @@ import scipy.stats
 
 from disco_rl import types
 from disco_rl.analysis import distillation
+from disco_rl.analysis import exact_values
 from disco_rl.analysis import figures
 from disco_rl.analysis import probes
 from disco_rl.analysis import responses
@@ -211,6 +212,24 @@ def test_responses_over_distance() -> None:
       np.testing.assert_allclose(curve.get_ydata(), np.maximum(expected, 1e-6))
     thin = [x for x in panel.lines if x.get_linewidth() < 1]
     assert len(thin) == 6
+
+
+def test_exact_values_that_predictions_tell() -> None:
+  scores = np.array([[0.5, 1.0, -0.5], [0.25, 0.75, 0.5]])
+  names = 'q', 'y', exact_values.UNTRAINED + 'y'
+  fig = figures.exact_values([dict(zip(names, x)) for x in scores])
+  drawn.check(fig)
+  (panel,) = fig.axes
+  assert panel.get_xlim() == (0, pytest.approx(1, abs=0.05))
+  dots = np.array([x.get_xdata() for x in panel.lines])
+  np.testing.assert_allclose(dots, np.maximum(scores.T, 0.0))
+  rows = [x.get_ydata().tolist() for x in panel.lines]
+  assert rows == [[row, row] for row in range(3)]
+  bars = [x.get_width() for x in panel.patches]
+  np.testing.assert_allclose(bars, dots.mean(axis=1))
+  used = [x.get_color() for x in panel.lines]
+  assert used[0] == used[1] != used[2]
+  assert [x.get_text() for x in panel.get_yticklabels()] == [*names]
 
 
 def test_what_targets_rely_on() -> None:

@@ -1,5 +1,6 @@
 """Tests of the expected returns in grid worlds."""
 
+import numpy as np
 import pytest
 
 from disco_rl.environments import registry
@@ -7,6 +8,8 @@ from disco_rl.environments.jax_native import exact_returns
 from disco_rl.environments.jax_native import gridworld
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.evaluation import normalization
+
+LEFT, RIGHT = 3, 4
 
 
 def build(layout: str, limit: int, **options: object) -> gridworld.GridWorld:
@@ -30,6 +33,30 @@ def test_by_hand() -> None:
   assert (random, best) == (pytest.approx(1 / 10), pytest.approx(1 / 2))
 
 
+def test_action_values_of_a_policy_by_hand() -> None:
+  """To the object's cell, back, and so on, for ever."""
+  world, discount = build('@.a', 1), 0.9
+  # By cell; the second row of the board is wall.
+  policy = np.zeros((6, 4, 5))
+  policy[:, :, RIGHT] = 1.0
+  policy[2] = np.eye(5)[LEFT]
+  q_value = exact_returns.of_policy(world, policy, discount)
+  # With x, the value in the object's cell, and 1/4, that it has reappeared:
+  # x = discount (1/4 (1 + 1/2 discount x) + 3/4 discount x).
+  x = discount / 4 / (1 - discount**2 * (1 / 8 + 3 / 4))
+  collected = 1 + discount * x / 2
+  assert q_value[2, 0, LEFT] == pytest.approx(x, abs=1e-5)
+  assert q_value[1, 1, RIGHT] == pytest.approx(collected, abs=1e-5)
+  assert q_value[0, 1, RIGHT] == pytest.approx(discount * collected, abs=1e-5)
+  # It does not reappear under the agent, which stays at the edge.
+  assert q_value[2, 0, RIGHT] == pytest.approx(discount * x, abs=1e-5)
+  # A step costs 1, and half of the actions are random: 1/5 of them, right.
+  costly = build('@.a', 1, step_reward=-1.0, slip=0.5)
+  q_value = exact_returns.of_policy(costly, policy, 0.0)
+  assert q_value[1, 1, RIGHT] == pytest.approx(-1 + 0.6)
+  assert q_value[1, 1, LEFT] == pytest.approx(-1 + 0.1)
+
+
 @pytest.mark.parametrize(
   'name',
   [
@@ -49,6 +76,8 @@ def test_random_places_are_refused() -> None:
   world = build('..a', 4, random_objects=True)
   with pytest.raises(ValueError, match='are random; measure'):
     exact_returns.of_grid_world(world)
+  with pytest.raises(ValueError, match='are random; measure'):
+    exact_returns.of_policy(world, np.ones((6, 4, 5)) / 5, 0.9)
 
 
 def test_scales_of_random_tasks() -> None:

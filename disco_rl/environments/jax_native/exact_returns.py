@@ -1,10 +1,8 @@
 """Computes expected returns in grid worlds with a fixed layout, in NumPy.
 
-Uses backward induction over the time left. The state is the agent's cell and
-which objects are present: values are [H * W, 2^K], and bit k of the second
-index is 1 where the object of slot k is present. The optimal policy also
-observes the time left, which agents do not, so its return is an upper bound for
-them.
+Uses dynamic programming, over the time left or until values converge. The state
+is the agent's cell and which objects are present: values are [H * W, 2^K], and
+bit k of the second index is 1 where the object of slot k is present.
 """
 
 import jax
@@ -12,12 +10,17 @@ import numpy as np
 
 from disco_rl.environments.jax_native import gridworld
 
+# The largest error of discounted values.
+_PRECISION = 1e-5
 # Row and column of a step, by action.
 _STEPS = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
 
 
 def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
   """Computes mean undiscounted returns of an episode.
+
+  The optimal policy observes the time left, which agents do not, so its return
+  is an upper bound for them.
 
   Args:
     world: A grid world with objects in fixed places.
@@ -28,12 +31,7 @@ def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
   Raises:
     ValueError: Objects begin in random places: there are too many states.
   """
-  task: gridworld.GridWorld = jax.tree.map(np.asarray, world)
-  if task.random_objects:
-    raise ValueError(
-      'Returns can be computed if objects have fixed places, but those of this '
-      'grid world are random; measure them instead.'
-    )
+  task = _fixed(world)
   arrive = _arrivals(np.asarray(task.walls))
   starts = (
     [task.start_cell] if task.start_cell >= 0 else task.places[task.places >= 0]
@@ -51,6 +49,52 @@ def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
         values += (1 - slip) * by_action.max(0)
     returns.append(float(values[starts, all_present].mean()))
   return returns[0], returns[1]
+
+
+def of_policy(
+  world: gridworld.GridWorld, policy: np.ndarray, discount: float
+) -> np.ndarray:
+  """Computes the expected discounted returns of actions, then of a policy.
+
+  Time limits are ignored: agents do not observe them, and bootstrap there.
+
+  Args:
+    world: A grid world with objects in fixed places.
+    policy: The probabilities of actions by state, [H * W, 2^K, A].
+    discount: The discount, below 1.
+
+  Returns:
+    The action values, [H * W, 2^K, A].
+
+  Raises:
+    ValueError: Objects begin in random places: there are too many states.
+  """
+  task = _fixed(world)
+  arrive = _arrivals(np.asarray(task.walls))
+  q_values = np.zeros(policy.shape)
+  change = np.inf
+  while change > _PRECISION * (1.0 - discount):
+    values = discount * np.sum(policy * q_values, axis=-1)
+    arrival_values = _collect(task, _respawn(task, values))
+    by_action = np.moveaxis(arrival_values[arrive], 0, -1)
+    slipped = task.slip * by_action.mean(-1, keepdims=True)
+    before, q_values = (
+      q_values,
+      task.step_reward + slipped + (1.0 - task.slip) * by_action,
+    )
+    change = np.abs(q_values - before).max()
+  return q_values
+
+
+def _fixed(world: gridworld.GridWorld) -> gridworld.GridWorld:
+  """Returns the world with NumPy arrays, if objects have fixed places."""
+  task: gridworld.GridWorld = jax.tree.map(np.asarray, world)
+  if task.random_objects:
+    raise ValueError(
+      'Returns can be computed if objects have fixed places, but those of this '
+      'grid world are random; measure them instead.'
+    )
+  return task
 
 
 def _slots(task: gridworld.GridWorld) -> np.ndarray:
