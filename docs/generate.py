@@ -203,6 +203,54 @@ def _terms() -> Iterator[str]:
   yield '\n'.join(lines)
 
 
+def _responses() -> Iterator[str]:
+  """Tabulates docs/data/responses.csv: how targets respond to changes.
+
+  Numbers are means over agents, by the distance to the change.
+  """
+  rows = _data('responses.csv')
+  shown = [
+    *(('reward', d) for d in (0, 4, 8, 16)),
+    *(('another action', d) for d in (0, 4)),
+    *(('end of the episode', d) for d in (0, 8)),
+  ]
+  titles = [f'{change}, {d}' for change, d in shown]
+  lines = [
+    f'| rule | target | {" | ".join(titles)} |',
+    '|---' * (len(titles) + 2) + '|',
+  ]
+  for rule in dict.fromkeys(x['rule'] for x in rows):
+    own = [x for x in rows if x['rule'] == rule]
+    for target in ('policy', 'policy gradient', 'y', 'z'):
+      cells = [
+        [
+          float(x[target])
+          for x in own
+          if (x['change'], int(x['distance'])) == one and x[target]
+        ]
+        for one in shown
+      ]
+      if all(cells):
+        means = ' | '.join(f'{statistics.fmean(x):.2g}' for x in cells)
+        lines.append(f'| `{rule}` | {target} | {means} |')
+  yield '\n'.join(lines)
+
+
+def _values() -> Iterator[str]:
+  """Tabulates docs/data/values.csv: R^2 of exact values, means over agents."""
+  rows = _data('values.csv')
+  names = list(dict.fromkeys(x['prediction'] for x in rows))
+  lines = [f'| rule | {" | ".join(names)} |', '|---' * (len(names) + 1) + '|']
+  for rule in dict.fromkeys(x['rule'] for x in rows):
+    cells = []
+    for name in names:
+      own = [x for x in rows if (x['rule'], x['prediction']) == (rule, name)]
+      mean = statistics.fmean(float(x['r_squared']) for x in own) if own else ''
+      cells.append(f'{mean:.2f}' if own else '')
+    lines.append(f'| `{rule}` | {" | ".join(cells)} |')
+  yield '\n'.join(lines)
+
+
 # Settings.
 
 
@@ -420,6 +468,8 @@ _PARTS = {
   'learning_rates': _learning_rates,
   'baselines': _baselines,
   'terms': _terms,
+  'responses': _responses,
+  'values': _values,
   'settings': _settings,
   'changes': _changes,
   'reference': _reference,

@@ -264,6 +264,53 @@ def test_terms_of_rules_are_tabulated(tmp_path: pathlib.Path) -> None:
   assert row == '| `mine` | 0.60 | 0.70 | 0.90 | 0.25 | 7.50 |'
 
 
+def _table(tmp_path: pathlib.Path, name: str, lines: list[str]) -> list[str]:
+  """The lines of the table of a file of docs/data."""
+  (tmp_path / 'docs/data').mkdir(parents=True)
+  (tmp_path / f'docs/data/{name}.csv').write_text('\n'.join(lines))
+  module = _load('generate.py')
+  module._ROOT = tmp_path
+  (table,) = module._PARTS[name]()
+  return table.splitlines()
+
+
+def test_responses_of_targets_are_tabulated(tmp_path: pathlib.Path) -> None:
+  """Means over two agents; a rule without y has no row for it."""
+  rows = [
+    f'{rule},{seed},{change},{d},{0.01 * d + seed},{x},{x},'
+    for rule, x in (('mine', 0.5), ('bare', ''))
+    for seed in (0, 1)
+    for change in ('reward', 'another action', 'end of the episode')
+    for d in range(-1, 18)
+  ]
+  header = 'rule,seed,change,distance,policy,y,policy gradient,z'
+  titles, _, *found = _table(tmp_path, 'responses', [header, *rows])
+  columns = [x.strip() for x in titles.strip('|').split('|')]
+  assert columns[2:6] == [f'reward, {d}' for d in (0, 4, 8, 16)]
+  assert columns[6:] == [
+    *('another action, 0', 'another action, 4'),
+    *('end of the episode, 0', 'end of the episode, 8'),
+  ]
+  means = ' | 0.5 | 0.54 | 0.58 | 0.66 | 0.5 | 0.54 | 0.5 | 0.58 |'
+  assert found == [
+    f'| `mine` | policy{means}',
+    f'| `mine` | policy gradient{" | 0.5" * 8} |',
+    f'| `mine` | y{" | 0.5" * 8} |',
+    f'| `bare` | policy{means}',
+  ]
+
+
+def test_exact_values_are_tabulated(tmp_path: pathlib.Path) -> None:
+  header = 'rule,seed,prediction,r_squared'
+  rows = ['mine,0,q,0.5', 'mine,0,y,0.1', 'mine,1,q,1', 'mine,1,y,-0.3']
+  assert _table(tmp_path, 'values', [header, *rows, 'bare,0,q,1']) == [
+    '| rule | q | y |',
+    '|---|---|---|',
+    '| `mine` | 0.75 | -0.10 |',
+    '| `bare` | 1.00 |  |',
+  ]
+
+
 @pytest.mark.parametrize(
   ('link', 'culprit'),
   [
