@@ -2,9 +2,11 @@
 
   python docs/generate.py
   python docs/generate.py --check
+  python docs/generate.py --draw
 
-The second command writes nothing, and fails if a page would change. A part lies
-between two comments, which a reader of the page does not see:
+The second command writes nothing, and fails if a page would change. The third
+also draws the figures of the scores in docs/data. A part lies between two
+comments, which a reader of the page does not see:
 
   <!-- made by docs/generate.py: NAME ARGUMENTS -->
   <!-- end -->
@@ -20,6 +22,7 @@ from collections.abc import Mapping
 import csv
 import dataclasses
 import difflib
+import functools
 import importlib
 import inspect
 import pathlib
@@ -29,8 +32,10 @@ import sys
 import textwrap
 import tomllib
 from typing import Any
+from typing import NamedTuple
 
 import griffe
+import numpy as np
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PART = re.compile(
@@ -39,6 +44,8 @@ _PART = re.compile(
   re.DOTALL,
 )
 _DISCOVERIES = ('quickstart', 'scaling', 'general', 'disco57', 'disco103')
+# The baselines to which the protocol's contenders are compared.
+_RIVALS = ('actor_critic', 'ppo')
 # Sections of docstrings -> their titles.
 _SECTIONS = {
   'parameters': 'Arguments',
@@ -251,6 +258,104 @@ def _values() -> Iterator[str]:
   yield '\n'.join(lines)
 
 
+class _Scores(NamedTuple):
+  """The scores of one budget, of each rule in the same tests."""
+
+  updates: int
+  environment_steps: str
+  by_rule: Mapping[str, np.ndarray]  # Rule -> [S, E].
+
+
+def _protocol_scores(*families: str) -> list[_Scores]:
+  """Reads the scores in docs/data/protocol.csv by budget, the smallest first.
+
+  Args:
+    *families: Families of tests; none: all tests.
+  """
+  rows = [
+    row
+    for row in _data('protocol.csv')
+    if not families or row['task'].partition('/')[0] in families
+  ]
+  budgets = []
+  for updates in sorted({int(row['updates']) for row in rows}):
+    own = [row for row in rows if int(row['updates']) == updates]
+    steps = sorted({int(row['environment_steps']) for row in own})
+    by_rule: dict[str, dict[str, list[float]]] = {}
+    for row in own:
+      by_task = by_rule.setdefault(row['rule'], {})
+      by_task.setdefault(row['task'], []).append(float(row['score']))
+    budgets.append(
+      _Scores(
+        updates,
+        ' to '.join(f'{x:,}' for x in sorted({steps[0], steps[-1]})),
+        {x: np.array([*tasks.values()]).T for x, tasks in by_rule.items()},
+      )
+    )
+  return budgets
+
+
+def _protocol(*families: str) -> Iterator[str]:
+  """Tabulates scores of the protocol, with levels resampled.
+
+  Args:
+    *families: Families of tests; none: all tests.
+  """
+  lib = _import('disco_rl.evaluation.statistics')
+  over_levels = functools.partial(lib.estimate, resampled='levels')
+  budgets = _protocol_scores(*families)
+  last = budgets[-1].by_rule
+  titles = [f'after {x.environment_steps} steps' for x in budgets]
+  titles += [f'difference to `{x}`' for x in _RIVALS]
+  lines = [f'| rule | {" | ".join(titles)} |', '|---' * (len(titles) + 1) + '|']
+  for rule in sorted(last, key=lambda x: -lib.iqm(last[x])):
+    cells = [_interval(over_levels(lib.iqm, x.by_rule[rule])) for x in budgets]
+    cells += [
+      _interval(over_levels(lib.difference, last[rule], last[rival]), '+')
+      if rule != rival
+      else ''
+      for rival in _RIVALS
+    ]
+    lines.append(f'| `{rule}` | {" | ".join(cells)} |')
+  yield '\n'.join(lines)
+
+
+def _interval(estimate: Any, sign: str = '') -> str:
+  """Formats an estimate with its interval."""
+  low, high = estimate.ci95
+  return f'{estimate.value:{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]'
+
+
+def _draw_protocol(path: pathlib.Path) -> None:
+  """Draws the scores in unseen grid worlds, with levels resampled."""
+  figure = importlib.import_module('matplotlib.figure')
+  lib = _import('disco_rl.evaluation.statistics')
+  plotting = _import('disco_rl.runtime.plotting')
+  budgets = _protocol_scores('random_grid')
+  last = budgets[-1].by_rule
+  rules = sorted(last, key=lambda x: -lib.iqm(last[x]))
+  styles = plotting.lines(rules)
+  fig = figure.Figure(
+    figsize=(7.2, 1.0 + 0.34 * len(rules)), layout='constrained'
+  )
+  panels = fig.subplots(1, len(budgets), sharey=True, squeeze=False)[0]
+  for ax, budget in zip(panels, budgets):
+    for i, rule in enumerate(rules):
+      found = lib.estimate(lib.iqm, budget.by_rule[rule], resampled='levels')
+      color = styles[rule]['color']
+      ax.plot(found.ci95, [i, i], color=color, linewidth=4, alpha=0.5)
+      ax.plot(found.value, i, 'o', color=color)
+    ax.set_title(
+      f'after {budget.environment_steps} steps', color=plotting.INK, fontsize=11
+    )
+    ax.set_xlabel('score', color=plotting.INK, fontsize=11)
+    plotting.tidy(ax)
+    ax.grid(visible=False, axis='y')
+  panels[0].set_yticks(range(len(rules)), rules)
+  panels[0].set_ylim(len(rules) - 0.5, -0.5)
+  plotting.save(fig, path)
+
+
 # Settings.
 
 
@@ -460,6 +565,8 @@ def _item(item: Any) -> str:
   return f'- `{name}`: {text}' if name else f'- {text}'
 
 
+# Figure of docs/images -> what draws it from docs/data.
+_FIGURES = {'protocol_scores.png': _draw_protocol}
 _PARTS = {
   'install': _install,
   'colab': _colab,
@@ -470,6 +577,7 @@ _PARTS = {
   'terms': _terms,
   'responses': _responses,
   'values': _values,
+  'protocol': _protocol,
   'settings': _settings,
   'changes': _changes,
   'reference': _reference,
@@ -480,7 +588,12 @@ def main() -> None:
   """Writes or checks all pages, and prints which change."""
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument('--check', action='store_true')
-  is_check = parser.parse_args().check
+  parser.add_argument('--draw', action='store_true')
+  arguments = parser.parse_args()
+  is_check = arguments.check
+  if arguments.draw:
+    for name, draw in _FIGURES.items():
+      draw(_ROOT / 'docs' / 'images' / name)
   has_changed = False
   for page in pages():
     before = page.read_text(encoding='utf-8')

@@ -241,6 +241,18 @@ def test_the_cards_of_rules_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
   assert "| `torso` | `'a\\|b'` |" in cards.as_markdown(card).splitlines()
 
 
+def _table(
+  tmp_path: pathlib.Path, lines: list[str], name: str, *arguments: str
+) -> list[str]:
+  """The lines of the table of a file of docs/data."""
+  (tmp_path / 'docs/data').mkdir(parents=True)
+  (tmp_path / f'docs/data/{name}.csv').write_text('\n'.join(lines))
+  module = _load('generate.py')
+  module._ROOT = tmp_path
+  (table,) = module._PARTS[name](*arguments)
+  return table.splitlines()
+
+
 def test_terms_of_rules_are_tabulated(tmp_path: pathlib.Path) -> None:
   """Means over agents of what is explained, medians of coefficients."""
   columns = 'all terms, explained', 'a, coefficient'
@@ -254,24 +266,9 @@ def test_terms_of_rules_are_tabulated(tmp_path: pathlib.Path) -> None:
     for seed in (0, 1)
     for age in (1, 2, 3, 4)
   ]
-  (tmp_path / 'docs/data').mkdir(parents=True)
-  (tmp_path / 'docs/data/terms.csv').write_text('\n'.join([header, *rows]))
-  module = _load('generate.py')
-  module._ROOT = tmp_path
-  (table,) = module._PARTS['terms']()
-  titles, _, row = table.splitlines()
+  titles, _, row = _table(tmp_path, [header, *rows], 'terms')
   assert 'alone, after 10 steps | after 20 steps | after 40 steps |' in titles
   assert row == '| `mine` | 0.60 | 0.70 | 0.90 | 0.25 | 7.50 |'
-
-
-def _table(tmp_path: pathlib.Path, name: str, lines: list[str]) -> list[str]:
-  """The lines of the table of a file of docs/data."""
-  (tmp_path / 'docs/data').mkdir(parents=True)
-  (tmp_path / f'docs/data/{name}.csv').write_text('\n'.join(lines))
-  module = _load('generate.py')
-  module._ROOT = tmp_path
-  (table,) = module._PARTS[name]()
-  return table.splitlines()
 
 
 def test_responses_of_targets_are_tabulated(tmp_path: pathlib.Path) -> None:
@@ -284,7 +281,7 @@ def test_responses_of_targets_are_tabulated(tmp_path: pathlib.Path) -> None:
     for d in range(-1, 18)
   ]
   header = 'rule,seed,change,distance,policy,y,policy gradient,z'
-  titles, _, *found = _table(tmp_path, 'responses', [header, *rows])
+  titles, _, *found = _table(tmp_path, [header, *rows], 'responses')
   columns = [x.strip() for x in titles.strip('|').split('|')]
   assert columns[2:6] == [f'reward, {d}' for d in (0, 4, 8, 16)]
   assert columns[6:] == [
@@ -303,12 +300,49 @@ def test_responses_of_targets_are_tabulated(tmp_path: pathlib.Path) -> None:
 def test_exact_values_are_tabulated(tmp_path: pathlib.Path) -> None:
   header = 'rule,seed,prediction,r_squared'
   rows = ['mine,0,q,0.5', 'mine,0,y,0.1', 'mine,1,q,1', 'mine,1,y,-0.3']
-  assert _table(tmp_path, 'values', [header, *rows, 'bare,0,q,1']) == [
+  assert _table(tmp_path, [header, *rows, 'bare,0,q,1'], 'values') == [
     '| rule | q | y |',
     '|---|---|---|',
     '| `mine` | 0.75 | -0.10 |',
     '| `bare` | 1.00 |  |',
   ]
+
+
+def test_scores_of_the_protocol_are_tabulated(tmp_path: pathlib.Path) -> None:
+  """IQMs by budget and paired differences, in the families that are named."""
+  # Rule -> scores of four agents in each of four levels.
+  of_rule = {
+    'ppo': (0, 1, 2, 9),
+    'mine': (3, 4, 5, 6),
+    'actor_critic': (1,) * 4,
+  }
+  rows = [
+    f'{task},{rule},{updates},{steps},{agent},0,{score + updates}'
+    for task in ('a/0', 'a/1', 'a/2', 'b/0')
+    for rule, scores in of_rule.items()
+    for updates, steps in ((2, 40), (5, 100 if task[0] == 'a' else 3000))
+    for agent, score in enumerate(scores)
+  ]
+  rows += ['c/0,mine,7,90,0,0,99']
+  header = 'task,rule,updates,environment_steps,agent,return,score'
+  titles, _, *shown = _table(tmp_path, [header, *rows], 'protocol', 'a', 'b')
+  assert [x.strip() for x in titles.split('|')[2:4]] == [
+    'after 40 steps',
+    'after 100 to 3,000 steps',
+  ]
+  cells = {
+    row.split('|')[1].strip(' `'): [x.strip() for x in row.split('|')[2:-1]]
+    for row in shown
+  }
+  assert [*cells] == ['mine', 'ppo', 'actor_critic']
+  # The mean of the middle two of four agents, and of all in differences.
+  starts = {rule: [x.split(' ')[0] for x in row] for rule, row in cells.items()}
+  assert starts == {
+    'mine': ['6.50', '9.50', '+3.50', '+1.50'],
+    'ppo': ['3.50', '6.50', '+2.00', ''],
+    'actor_critic': ['3.00', '6.00', '', '-2.00'],
+  }
+  assert cells['actor_critic'][0] == '3.00 [3.00, 3.00]'
 
 
 @pytest.mark.parametrize(
