@@ -22,7 +22,6 @@ from collections.abc import Mapping
 import csv
 import dataclasses
 import difflib
-import functools
 import importlib
 import inspect
 import pathlib
@@ -44,8 +43,6 @@ _PART = re.compile(
   re.DOTALL,
 )
 _DISCOVERIES = ('quickstart', 'scaling', 'general', 'disco57', 'disco103')
-# The baselines to which the protocol's contenders are compared.
-_RIVALS = ('actor_critic', 'ppo')
 # Sections of docstrings -> their titles.
 _SECTIONS = {
   'parameters': 'Arguments',
@@ -269,13 +266,16 @@ class _Scores(NamedTuple):
 def _protocol_scores(*families: str) -> list[_Scores]:
   """Reads the scores in docs/data/protocol.csv by budget, the smallest first.
 
+  Tests in which the reference is not better than random play have none.
+
   Args:
     *families: Families of tests; none: all tests.
   """
   rows = [
     row
     for row in _data('protocol.csv')
-    if not families or row['task'].partition('/')[0] in families
+    if (not families or row['task'].partition('/')[0] in families)
+    and row['score'] != 'nan'
   ]
   budgets = []
   for updates in sorted({int(row['updates']) for row in rows}):
@@ -296,28 +296,59 @@ def _protocol_scores(*families: str) -> list[_Scores]:
 
 
 def _protocol(*families: str) -> Iterator[str]:
-  """Tabulates scores of the protocol, with levels resampled.
+  """Tabulates IQMs of the protocol's scores, with levels resampled.
 
   Args:
     *families: Families of tests; none: all tests.
   """
   lib = _import('disco_rl.evaluation.statistics')
-  over_levels = functools.partial(lib.estimate, resampled='levels')
   budgets = _protocol_scores(*families)
   last = budgets[-1].by_rule
-  titles = [f'after {x.environment_steps} steps' for x in budgets]
-  titles += [f'difference to `{x}`' for x in _RIVALS]
-  lines = [f'| rule | {" | ".join(titles)} |', '|---' * (len(titles) + 1) + '|']
-  for rule in sorted(last, key=lambda x: -lib.iqm(last[x])):
-    cells = [_interval(over_levels(lib.iqm, x.by_rule[rule])) for x in budgets]
-    cells += [
-      _interval(over_levels(lib.difference, last[rule], last[rival]), '+')
-      if rule != rival
-      else ''
-      for rival in _RIVALS
+  rows = {
+    rule: [
+      lib.estimate(lib.iqm, x.by_rule[rule], resampled='levels')
+      for x in budgets
     ]
+    for rule in sorted(last, key=lambda x: -lib.iqm(last[x]))
+  }
+  yield _intervals('rule', budgets, rows)
+
+
+def _differences(rule: str, *families: str) -> Iterator[str]:
+  """Tabulates by how much the mean scores of a rule are above those of others.
+
+  Args:
+    rule: The rule.
+    *families: Families of tests; none: all tests.
+  """
+  lib = _import('disco_rl.evaluation.statistics')
+  budgets = _protocol_scores(*families)
+  rows = {
+    other: [
+      lib.estimate(
+        lib.difference, x.by_rule[rule], x.by_rule[other], resampled='levels'
+      )
+      for x in budgets
+    ]
+    for other in budgets[-1].by_rule
+    if other not in (rule, 'uniform')
+  }
+  yield _intervals(f'`{rule}` minus', budgets, rows, '+')
+
+
+def _intervals(
+  title: str,
+  budgets: Iterable[_Scores],
+  rows: Mapping[str, Iterable[Any]],
+  sign: str = '',
+) -> str:
+  """Tabulates an estimate for each rule and budget."""
+  titles = [title, *(f'after {x.environment_steps} steps' for x in budgets)]
+  lines = [f'| {" | ".join(titles)} |', '|---' * len(titles) + '|']
+  for rule, estimates in rows.items():
+    cells = [_interval(x, sign) for x in estimates]
     lines.append(f'| `{rule}` | {" | ".join(cells)} |')
-  yield '\n'.join(lines)
+  return '\n'.join(lines)
 
 
 def _interval(estimate: Any, sign: str = '') -> str:
@@ -578,6 +609,7 @@ _PARTS = {
   'responses': _responses,
   'values': _values,
   'protocol': _protocol,
+  'differences': _differences,
   'settings': _settings,
   'changes': _changes,
   'reference': _reference,

@@ -245,8 +245,9 @@ def _table(
   tmp_path: pathlib.Path, lines: list[str], name: str, *arguments: str
 ) -> list[str]:
   """The lines of the table of a file of docs/data."""
-  (tmp_path / 'docs/data').mkdir(parents=True)
-  (tmp_path / f'docs/data/{name}.csv').write_text('\n'.join(lines))
+  file = {'differences': 'protocol'}.get(name, name)
+  (tmp_path / 'docs/data').mkdir(parents=True, exist_ok=True)
+  (tmp_path / f'docs/data/{file}.csv').write_text('\n'.join(lines))
   module = _load('generate.py')
   module._ROOT = tmp_path
   (table,) = module._PARTS[name](*arguments)
@@ -309,13 +310,9 @@ def test_exact_values_are_tabulated(tmp_path: pathlib.Path) -> None:
 
 
 def test_scores_of_the_protocol_are_tabulated(tmp_path: pathlib.Path) -> None:
-  """IQMs by budget and paired differences, in the families that are named."""
+  """IQMs and paired differences by budget, in the families that are named."""
   # Rule -> scores of four agents in each of four levels.
-  of_rule = {
-    'ppo': (0, 1, 2, 9),
-    'mine': (3, 4, 5, 6),
-    'actor_critic': (1,) * 4,
-  }
+  of_rule = {'ppo': (0, 1, 2, 9), 'mine': (3, 4, 5, 6), 'uniform': (1,) * 4}
   rows = [
     f'{task},{rule},{updates},{steps},{agent},0,{score + updates}'
     for task in ('a/0', 'a/1', 'a/2', 'b/0')
@@ -323,26 +320,26 @@ def test_scores_of_the_protocol_are_tabulated(tmp_path: pathlib.Path) -> None:
     for updates, steps in ((2, 40), (5, 100 if task[0] == 'a' else 3000))
     for agent, score in enumerate(scores)
   ]
-  rows += ['c/0,mine,7,90,0,0,99']
   header = 'task,rule,updates,environment_steps,agent,return,score'
-  titles, _, *shown = _table(tmp_path, [header, *rows], 'protocol', 'a', 'b')
-  assert [x.strip() for x in titles.split('|')[2:4]] == [
-    'after 40 steps',
-    'after 100 to 3,000 steps',
+  lines = [header, *rows, 'c/0,mine,7,90,0,0,99', 'b/1,mine,5,90,0,1,nan']
+  titles, _, *shown = _table(tmp_path, lines, 'protocol', 'a', 'b')
+  assert titles == '| rule | after 40 steps | after 100 to 3,000 steps |'
+  # The mean of the middle two of four agents.
+  assert _starts(shown) == [
+    ['`mine`', '6.50', '9.50'],
+    ['`ppo`', '3.50', '6.50'],
+    ['`uniform`', '3.00', '6.00'],
   ]
-  cells = {
-    row.split('|')[1].strip(' `'): [x.strip() for x in row.split('|')[2:-1]]
-    for row in shown
-  }
-  assert [*cells] == ['mine', 'ppo', 'actor_critic']
-  # The mean of the middle two of four agents, and of all in differences.
-  starts = {rule: [x.split(' ')[0] for x in row] for rule, row in cells.items()}
-  assert starts == {
-    'mine': ['6.50', '9.50', '+3.50', '+1.50'],
-    'ppo': ['3.50', '6.50', '+2.00', ''],
-    'actor_critic': ['3.00', '6.00', '', '-2.00'],
-  }
-  assert cells['actor_critic'][0] == '3.00 [3.00, 3.00]'
+  assert shown[-1] == '| `uniform` | 3.00 [3.00, 3.00] | 6.00 [6.00, 6.00] |'
+  titles, _, *shown = _table(tmp_path, lines, 'differences', 'mine', 'a', 'b')
+  assert titles.startswith('| `mine` minus | after 40 steps |')
+  # Of the means of all agents.
+  assert _starts(shown) == [['`ppo`', '+1.50', '+1.50']]
+
+
+def _starts(rows: list[str]) -> list[list[str]]:
+  """The cells of rows without their intervals."""
+  return [[x.split()[0] for x in row.split('|')[1:-1]] for row in rows]
 
 
 @pytest.mark.parametrize(
