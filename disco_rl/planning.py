@@ -398,7 +398,7 @@ def report_choices(
   """Returns and reports the settings of an agent that were chosen.
 
   Args:
-    given: `AgentConfig.chunk_sizes` as the user gave them.
+    given: `AgentConfig.automatic_choices` as the user gave them.
     fits: The choices that fit, which may differ only where the user left them
       open.
   """

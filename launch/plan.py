@@ -265,7 +265,7 @@ def of_training(
       cluster.steps_per_second / devices,
       ('update', config.updates, config.seeds * agent.steps_per_update),
     )
-    settings = {**config.agent.chunk_sizes, 'devices': devices}
+    settings = {**config.agent.automatic_choices, 'devices': devices}
     return [*table, *((name, x, '') for name, x in settings.items())]
 
   with backend.making_programs_for(cluster.platform):

@@ -178,7 +178,7 @@ class AgentConfig(config_lib.Settings):
       yield dataclasses.replace(self, network=network)
 
   @property
-  def chunk_sizes(self) -> dict[str, int]:
+  def automatic_choices(self) -> dict[str, int]:
     """The settings that a run may choose so that it fits into memory."""
     return {
       'torso_chunk_size': self.network.torso.chunk_size,

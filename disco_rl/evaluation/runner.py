@@ -329,7 +329,7 @@ class Evaluation:
     self._driver.cohort.begin_episodes()
     self._evaluator = self._make_evaluator() if config.evaluate_every else None
     self._chosen = planning.report_choices(
-      config.agent.chunk_sizes, fits.agent.chunk_sizes
+      config.agent.automatic_choices, fits.agent.automatic_choices
     )
     self._achievements = achievements.Counter(environment, config.seeds)
 

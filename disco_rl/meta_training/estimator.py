@@ -29,7 +29,7 @@ from disco_rl.meta_training import outer_loss
 # Gradients of the outer loss with respect to the differentiable leaves of a
 # learner state, and with respect to eta in the updates after that state.
 Cotangents = tuple[types.PyTree, types.Params]
-Learning = TypeVar('Learning', bound=inner_loop_lib.Learning)
+AnyLearning = TypeVar('AnyLearning', bound=inner_loop_lib.Learning)
 
 
 class Steps(NamedTuple):
@@ -117,9 +117,9 @@ class HostEstimator(Estimator):
   def outer_gradient(
     self,
     rule_params: types.Params,
-    learning: Learning,
+    learning: AnyLearning,
     validation: types.Rollout,
-  ) -> tuple[Cotangents, Learning, types.Logs]:
+  ) -> tuple[Cotangents, AnyLearning, types.Logs]:
     """Differentiates the outer loss with respect to the last learner state.
 
     Args:

@@ -180,10 +180,10 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
   def differentiate(
     self,
     rule_params: types.Params,
-    learning: estimator_lib.Learning,
+    learning: estimator_lib.AnyLearning,
     trajectory: inner_loop_lib.Trajectory,
     validation: types.Rollout,
-  ) -> tuple[types.Params, estimator_lib.Learning, types.Logs]:
+  ) -> tuple[types.Params, estimator_lib.AnyLearning, types.Logs]:
     """Evaluates the outer loss, and sweeps back through the updates.
 
     Args:
@@ -205,9 +205,9 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
   def outer_gradient(
     self,
     rule_params: types.Params,
-    learning: estimator_lib.Learning,
+    learning: estimator_lib.AnyLearning,
     validation: types.Rollout,
-  ) -> tuple[Cotangents, estimator_lib.Learning, types.Logs]:
+  ) -> tuple[Cotangents, estimator_lib.AnyLearning, types.Logs]:
     """Differentiates the outer loss; the meta-value function learns.
 
     Implements `HostEstimator.outer_gradient`.

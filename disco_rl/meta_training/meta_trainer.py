@@ -148,14 +148,16 @@ class MetaTrainer:
     self._initial_params = sharding.to_devices(
       params, mesh, sharding.REPLICATED
     )
-    given = config.agent.chunk_sizes
+    given = config.agent.automatic_choices
     config, self._groups, self._needs = planning.first_that_fits(
       planning.chunk_size_candidates(config), self._fit
     )
     for group in self._groups:
       group.cohort.begin_episodes()
     self._config = config
-    self._chosen = planning.report_choices(given, config.agent.chunk_sizes)
+    self._chosen = planning.report_choices(
+      given, config.agent.automatic_choices
+    )
     self._held_out = held_out_lib.HeldOut(
       config.held_out,
       config.agent,

@@ -222,8 +222,8 @@ def _checked(path: str, sha256: str | None) -> str:
 
 def _find_published(name: str) -> str:
   """Finds the file of a published rule; see `locate`."""
-  urls, published = PUBLISHED[name]
-  url, sha256 = urls[0], published.sha256
+  urls, known = PUBLISHED[name]
+  url, sha256 = urls[0], known.sha256
   assert sha256 is not None
   remedy = (
     f'Download {url} by hand and set {DIRECTORY_VARIABLE} to its directory.'
