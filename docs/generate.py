@@ -336,6 +336,24 @@ def _differences(rule: str, *families: str) -> Iterator[str]:
   yield _intervals(f'`{rule}` minus', budgets, rows, '+')
 
 
+def _choices() -> Iterator[str]:
+  """Tabulates the settings with the highest IQM in protocol_validation.csv."""
+  lib = _import('disco_rl.evaluation.statistics')
+  normalization = _import('disco_rl.evaluation.normalization')
+  scores: dict[str, dict[str, list[float]]] = {}
+  for row in _data('protocol_validation.csv'):
+    scale = normalization.find_scale(row['task'])
+    of_rule = scores.setdefault(row['rule'], {})
+    score = float(scale.normalize(float(row['return'])))
+    of_rule.setdefault(row['settings'], []).append(score)
+  lines = ['| rule | settings | IQM in validation |', '|---|---|---|']
+  for rule, by_settings in scores.items():
+    iqms = {x: lib.iqm(np.array([own])) for x, own in by_settings.items()}
+    best = max(iqms, key=lambda x: iqms[x])
+    lines.append(f'| `{rule}` | {best} | {iqms[best]:.2f} |')
+  yield '\n'.join(lines)
+
+
 def _intervals(
   title: str,
   budgets: Iterable[_Scores],
@@ -610,6 +628,7 @@ _PARTS = {
   'values': _values,
   'protocol': _protocol,
   'differences': _differences,
+  'choices': _choices,
   'settings': _settings,
   'changes': _changes,
   'reference': _reference,

@@ -6,7 +6,8 @@ r"""Judges rules and baselines by a declared protocol.
 Each rule's settings are chosen on validation tasks and then kept in the tests.
 After an interruption, the same command continues with the remaining runs; more
 rules or tests add runs. report.html, report.md, summary.json and scores.csv
-compare the tests in which all rules have finished.
+compare the tests in which all rules have finished; validation.csv has what the
+settings were chosen by.
 """
 
 import dataclasses

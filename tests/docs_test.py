@@ -245,7 +245,8 @@ def _table(
   tmp_path: pathlib.Path, lines: list[str], name: str, *arguments: str
 ) -> list[str]:
   """The lines of the table of a file of docs/data."""
-  file = {'differences': 'protocol'}.get(name, name)
+  files = {'differences': 'protocol', 'choices': 'protocol_validation'}
+  file = files.get(name, name)
   (tmp_path / 'docs/data').mkdir(parents=True, exist_ok=True)
   (tmp_path / f'docs/data/{file}.csv').write_text('\n'.join(lines))
   module = _load('generate.py')
@@ -335,6 +336,26 @@ def test_scores_of_the_protocol_are_tabulated(tmp_path: pathlib.Path) -> None:
   assert titles.startswith('| `mine` minus | after 40 steps |')
   # Of the means of all agents.
   assert _starts(shown) == [['`ppo`', '+1.50', '+1.50']]
+
+
+def test_settings_that_validation_chose_are_tabulated(
+  tmp_path: pathlib.Path,
+) -> None:
+  """Validation scores returns in Catch from -1 to 1."""
+  rows = [
+    f'catch/5x5,{rule},"{settings}",{agent},{value}'
+    for rule, settings, values in (
+      ('mine', 'a=1, b=2', (-1, 0.2, 0.2, 1)),
+      ('mine', 'a=1, b=3', (-0.6, -0.6, 1, 1)),
+      ('bare', 'a=1', (-0.6, -0.6, -0.6, -0.6)),
+    )
+    for agent, value in enumerate(values)
+  ]
+  header = 'task,rule,settings,agent,return'
+  assert _table(tmp_path, [header, *rows], 'choices')[2:] == [
+    '| `mine` | a=1, b=2 | 0.60 |',
+    '| `bare` | a=1 | 0.20 |',
+  ]
 
 
 def _starts(rows: list[str]) -> list[list[str]]:

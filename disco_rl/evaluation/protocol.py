@@ -237,12 +237,14 @@ class Choice:
     point: The settings.
     iqms: The IQM of each point over the validation tasks, None if a run has no
       scores; empty for a single point.
+    results: The results of each point in these tasks; empty for a single point.
   """
 
   contender: Contender
   validation_tasks: tuple[str, ...]
   point: Point
   iqms: tuple[statistics.Estimate | None, ...] = ()
+  results: tuple[Sequence[comparison.Result], ...] = ()
 
   @property
   def edges(self) -> tuple[str, ...]:
@@ -437,10 +439,10 @@ class Plan:
     points = contender.points
     if len(points) == 1:
       return Choice(contender, tasks, points[0])
-    results = [
+    results = tuple(
       [runs_lib.read(self.run(task, contender, point)) for task in tasks]
       for point in points
-    ]
+    )
     iqms = tuple(map(comparison.iqm, results))
     best = comparison.best(dict(enumerate(iqms)))
     if best is None:
@@ -449,7 +451,7 @@ class Plan:
         f'{contender.name} has no scores in a validation task with any of its '
         f'settings ({next(filter(None, problems))}): change them in grids.'
       )
-    return Choice(contender, tasks, points[best], iqms)
+    return Choice(contender, tasks, points[best], iqms, results)
 
   def _check_scored(self, task: str, log_every: int) -> None:
     """Raises ValueError if agents are scored when no metrics are logged."""

@@ -35,6 +35,7 @@ _COLUMNS = (
   *('task', 'rule', 'updates', 'environment_steps'),
   *('agent', 'return', 'score'),
 )
+_OF_VALIDATION = ('task', 'rule', 'settings', 'agent', 'return')
 _TESTS = scores_lib.Benchmark('tests', 'All tests', _MEANING)
 
 
@@ -144,7 +145,10 @@ def write_results(
     notes=[block for blocks, _ in notes.values() for block in blocks],
     details={name: rows for name, (_, rows) in notes.items()},
   )
-  _write_csv(workdir / 'scores.csv', results, scales)
+  _write_csv(workdir / 'scores.csv', _COLUMNS, _rows(results, scales))
+  _write_csv(
+    workdir / 'validation.csv', _OF_VALIDATION, _rows_of_validation(choices)
+  )
 
 
 def _scale(
@@ -340,23 +344,44 @@ def _worse_than_random(results: Results) -> _Note:
   return blocks, details
 
 
+def _rows(
+  results: Results, scales: comparison.Scales
+) -> Iterator[tuple[object, ...]]:
+  """Yields a row for each agent and number of updates in the tests."""
+  for task, of_task in results.items():
+    scale = scales.get(task)
+    for updates, contenders in of_task.items():
+      for result in contenders:
+        returns = result.returns if result.problem is None else ()
+        for agent, value in enumerate(returns):
+          score = np.nan if scale is None else scale.normalize(value)
+          steps = int(result.curve[0][-1])
+          yield task, result.rule, updates, steps, agent, value, score
+
+
+def _rows_of_validation(
+  choices: Iterable[protocol_lib.Choice],
+) -> Iterator[tuple[object, ...]]:
+  """Yields a row for each agent that settings were chosen by."""
+  for choice in choices:
+    for point, results in zip(choice.contender.points, choice.results):
+      for result in results:
+        returns = result.returns if result.problem is None else ()
+        for agent, value in enumerate(returns):
+          settings = protocol_lib.show(point)
+          yield result.environment, result.rule, settings, agent, value
+
+
 def _write_csv(
-  path: pathlib.Path, results: Results, scales: comparison.Scales
+  path: pathlib.Path,
+  columns: Sequence[str],
+  rows: Iterable[tuple[object, ...]],
 ) -> None:
-  """Writes a row for each agent and number of updates."""
+  """Writes a table."""
   with (
     files.replacing(path) as temporary,
     temporary.open('w', newline='', encoding='utf-8') as file,
   ):
     writer = csv.writer(file)
-    writer.writerow(_COLUMNS)
-    for task, of_task in results.items():
-      scale = scales.get(task)
-      for updates, contenders in of_task.items():
-        for result in contenders:
-          returns = result.returns if result.problem is None else ()
-          for agent, value in enumerate(returns):
-            score = np.nan if scale is None else scale.normalize(value)
-            steps = int(result.curve[0][-1])
-            row = (task, result.rule, updates, steps, agent, value, score)
-            writer.writerow(map(escaping.cell, row))
+    writer.writerow(columns)
+    writer.writerows(map(escaping.cell, row) for row in rows)

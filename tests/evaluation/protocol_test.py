@@ -488,6 +488,10 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
       ('catch/5x5', 'chain'),
       contender.points[0],
       (estimate, None)[: len(contender.points)],
+      tuple(
+        list(results('catch/5x5', {contender.name: (0.5 + i, 0.7)})[20])
+        for i in range(len(contender.points))
+      ),
     )
     for contender in protocol_lib.contenders(['policy_gradient'], GRIDS, 15)
   ]
@@ -575,6 +579,15 @@ def test_the_page_has_its_headings_and_tables(reported: pathlib.Path) -> None:
   table = (reported / 'scores.csv').read_text().splitlines()
   assert table[0] == 'task,rule,updates,environment_steps,agent,return,score'
   assert table[1].startswith('catch/4x4,policy_gradient,10,100,0,0.5,0.687')
+  table = (reported / 'validation.csv').read_text().splitlines()
+  assert table[:5] == [
+    'task,rule,settings,agent,return',
+    'catch/5x5,policy_gradient,learning_rate=0.001,0,0.5',
+    'catch/5x5,policy_gradient,learning_rate=0.001,1,0.7',
+    'catch/5x5,policy_gradient,learning_rate=0.01,0,1.5',
+    'catch/5x5,policy_gradient,learning_rate=0.01,1,0.7',
+  ]
+  assert len(table) == 1 + 2 * 5
 
 
 def test_scores_are_those_worked_out_by_hand(reported: pathlib.Path) -> None:
