@@ -246,6 +246,7 @@ def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
     'environment_steps': 2 * 4 * 40,
     'return': {'catch/4x3': columns['return'][-1]},
     'rule_meta_step': held_out['meta_step'][chosen],
+    'evaluations_since_rule': len(held_out['meta_step']) - 1 - chosen,
     'held_out': {'catch/4x3': held_out['return'][chosen]},
     'digests': launching.digests(
       finished, 'metrics.csv', 'held_out/metrics.csv'
