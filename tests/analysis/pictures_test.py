@@ -82,7 +82,8 @@ def test_a_run_is_drawn(
   responding, table = (
     run / 'analysis' / f'{name}.csv' for name in ('responses', 'terms')
   )
-  printed = capsys.readouterr().out.split()
+  about, *printed = capsys.readouterr().out.splitlines()
+  assert about.startswith('Recording 16 steps of the agent')
   *others, _ = written = [page, *paths, table]
   written.insert(others.index(paths[len(NAMES)]) + 1, responding)
   assert printed == [f'{x}' for x in written]
