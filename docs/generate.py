@@ -385,7 +385,7 @@ def _draw_protocol(path: pathlib.Path) -> None:
   rules = sorted(last, key=lambda x: -lib.iqm(last[x]))
   styles = plotting.lines(rules)
   fig = figure.Figure(
-    figsize=(7.2, 1.0 + 0.34 * len(rules)), layout='constrained'
+    figsize=(5.6, 1.0 + 0.34 * len(rules)), layout='constrained'
   )
   panels = fig.subplots(1, len(budgets), sharey=True, squeeze=False)[0]
   for ax, budget in zip(panels, budgets):
@@ -398,6 +398,9 @@ def _draw_protocol(path: pathlib.Path) -> None:
       f'after {budget.environment_steps} steps', color=plotting.INK, fontsize=11
     )
     ax.set_xlabel('score', color=plotting.INK, fontsize=11)
+    ax.set_xlim(-0.05, 1.0)
+    ax.set_xticks([0, 0.5, 1], ['0', '0.5', '1'])
+    ax.tick_params(labelsize=10.5)
     plotting.tidy(ax)
     ax.grid(visible=False, axis='y')
   panels[0].set_yticks(range(len(rules)), rules)
