@@ -94,11 +94,11 @@ def main(argv: Sequence[str]) -> None:
       flush=True,
     )
     subjects = recording.load_all(workdir, _AGENT_SEED.value)
-    scenes = {
-      seed: recording.record(own, _ANALYSIS_SEED, _RECORDED_STEPS.value)
-      for seed, own in subjects.items()
-    }
-    subject, scene = next(zip(subjects.values(), scenes.values()))
+    record = lambda own: recording.record(
+      own, _ANALYSIS_SEED, _RECORDED_STEPS.value
+    )
+    subject = next(iter(subjects.values()))
+    scene = record(subject)
     (folder := workdir / 'analysis').mkdir(exist_ok=True)
 
     def save(name: str, drawn: 'figure.Figure') -> None:
@@ -111,18 +111,16 @@ def main(argv: Sequence[str]) -> None:
       print(paths.shown(page), flush=True)
     for name, drawn in pictures.of_agent(subject, scene, _ANALYSIS_SEED):
       save(name, drawn)
-    responding = {
-      seed: pictures.responses_of(subjects[seed], own)
-      for seed, own in scenes.items()
-    }
+    responding, valued = {}, {}
+    for seed, own in subjects.items():
+      # One recording at a time: with many bins each takes hundreds of MB.
+      seen = scene if own is subject else record(own)
+      responding[seed] = pictures.responses_of(own, seen)
+      if scores := exact_values.measure(own, seen, _ANALYSIS_SEED):
+        valued[seed] = scores
     save('responses', figures.responses([*responding.values()]))
     responses.write(table := folder / 'responses.csv', responding)
     print(paths.shown(table), flush=True)
-    valued = {
-      seed: scores
-      for seed, own in scenes.items()
-      if (scores := exact_values.measure(subjects[seed], own, _ANALYSIS_SEED))
-    }
     if valued:
       save('values', figures.exact_values([*valued.values()]))
       exact_values.write(table := folder / 'values.csv', valued)
