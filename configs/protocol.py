@@ -46,6 +46,7 @@ def get_config() -> ml_collections.ConfigDict:
     score_after=(200, 500),
     by_family=ml_collections.ConfigDict(BY_FAMILY),
     candidates=15,
+    growth=4,
     grids=ml_collections.ConfigDict(GRIDS),
     # Recipe -> the rules that it discovered with different seeds.
     recipes=ml_collections.ConfigDict(),

@@ -43,7 +43,9 @@ _SLURM = common.slurm_flag()
 
 # Settings that may change when a protocol is resumed, because they add runs; so
 # may those that can change in any run.
-_FREE = ('rules', 'grids', 'recipes', 'test_tasks', 'training_tasks')
+_FREE = (
+  *('rules', 'grids', 'growth', 'recipes', 'test_tasks', 'training_tasks'),
+)
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
@@ -75,7 +77,10 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       rules = sources.files_among(_RULES.value)
       free = (*_FREE, *runner.FREE)
       workdirs.claim(workdir, _description(plan), free, rules)
-      finish(plan.validation(tasks))
+      runs: list[runs_lib.Run] = []
+      # As long as finished runs ask for more.
+      while runs != (runs := plan.validation(tasks)):
+        finish(runs)
       choices = plan.choose(tasks)
       finish(plan.tests(choices, tasks))
       protocol_report.write(plan, choices)
@@ -86,6 +91,7 @@ def _plan(
   settings: dict[str, Any], workdir: pathlib.Path
 ) -> 'protocol_lib.Plan':
   """Returns the runs that the flags describe."""
+  from disco_rl.evaluation import contenders
   from disco_rl.evaluation import protocol as protocol_lib
 
   protocol = config_lib.build(protocol_lib.Protocol, settings)
@@ -93,7 +99,7 @@ def _plan(
   return protocol_lib.Plan(
     protocol=protocol,
     settings={k: v for k, v in settings.items() if k not in names},
-    contenders=protocol_lib.contenders(
+    contenders=contenders.make(
       _RULES.value, protocol.grids, protocol.candidates
     ),
     workdir=workdir,

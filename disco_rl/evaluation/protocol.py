@@ -3,9 +3,11 @@
 The settings of a rule are chosen on validation tasks, and then kept for all
 tests, on which nothing is chosen. A family or suite of tests with its own
 settings may have its own validation tasks. Baselines are treated like rules.
+
+The candidates are those of a grid first. While a chosen number is the lowest or
+highest that was tried, each contender adds neighbors of its best settings.
 """
 
-import collections
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,8 +15,8 @@ import contextlib
 import dataclasses
 import difflib
 import itertools
+import math
 import pathlib
-import random
 from typing import Annotated
 from typing import Any
 
@@ -23,17 +25,14 @@ from disco_rl.environments import families
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
 from disco_rl.evaluation import comparison
+from disco_rl.evaluation import contenders as contenders_lib
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.evaluation import statistics
 
-# The contenders whose returns score 1, if the best return is unknown, and 0.
-REFERENCE = 'actor_critic'
-UNIFORM = 'uniform'
-GIVEN = 'given'
+# Validation is noisy, so that choices could wander on for long.
+_MOST_ROUNDS = 3
 
-# Setting -> value.
-Point = Mapping[str, object]
 _Ascending = Annotated[
   tuple[int, ...],
   config_lib.Requirement(
@@ -79,6 +78,8 @@ class Protocol(config_lib.Settings):
       validation_updates and score_after. A suite takes precedence.
     candidates: number of settings among which a contender chooses. Of a grid
       with more, as many are drawn at random, with each value equally often.
+    growth: number of further settings that each contender tries, if a chosen
+      number is the lowest or highest that was tried; three times at most.
     grids: contender -> setting -> values; 'given' applies to all given rules,
       'rule' names the rule of another contender.
     recipes: recipe -> the contenders that are its discoveries, with different
@@ -93,6 +94,7 @@ class Protocol(config_lib.Settings):
   score_after: _Ascending
   by_family: Mapping[str, Mapping[str, Any]]
   candidates: config_lib.Count
+  growth: config_lib.CountOrZero
   grids: Mapping[str, Mapping[str, Sequence[object]]]
   recipes: Mapping[str, Sequence[str]]
 
@@ -141,7 +143,11 @@ class Protocol(config_lib.Settings):
           'and others: name it alone, or choose among '
           f'{", ".join(normalization.families())}.'
         )
-    for name in {GIVEN, REFERENCE, UNIFORM} - {*self.grids}:
+    for name in {
+      contenders_lib.GIVEN,
+      contenders_lib.REFERENCE,
+      contenders_lib.UNIFORM,
+    } - {*self.grids}:
       yield f'grids lacks {name!r}: add it, as {{}} to keep the settings.'
 
   def scored_after(self, task: str) -> tuple[int, ...]:
@@ -210,141 +216,27 @@ def _family_conflicts(name: str, own: Mapping[str, object]) -> Iterator[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Contender:
-  """A rule, or a baseline.
-
-  Attributes:
-    name: The name in tables.
-    folder: The folder of its runs in each task; it does not depend on the other
-      rules.
-    rule: The rule's name or path.
-    points: The candidate settings.
-  """
-
-  name: str
-  folder: str
-  rule: str
-  points: tuple[Point, ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class Choice:
   """The chosen settings of a contender, with the reasons.
 
   Attributes:
-    contender: The contender that they were chosen for.
+    contender: The contender that they were chosen for, with all settings that
+      were tried.
     validation_tasks: The tasks that they were chosen by.
     point: The settings.
     iqms: The IQM of each point over the validation tasks, None if a run has no
       scores; empty for a single point.
     results: The results of each point in these tasks; empty for a single point.
+    edges: The settings with the lowest or highest number that was tried. One
+      beyond it might be better.
   """
 
-  contender: Contender
+  contender: contenders_lib.Contender
   validation_tasks: tuple[str, ...]
-  point: Point
+  point: contenders_lib.Point
   iqms: tuple[statistics.Estimate | None, ...] = ()
   results: tuple[Sequence[comparison.Result], ...] = ()
-
-  @property
-  def edges(self) -> tuple[str, ...]:
-    """The settings with the lowest or highest of at least three numbers.
-
-    A value beyond it, which was not tried, might be better.
-    """
-    edges = []
-    for name, value in self.point.items():
-      tried = {point[name] for point in self.contender.points}
-      numbers = [x for x in tried if isinstance(x, int | float)]
-      is_axis = len(tried) == len(numbers) > 2
-      if is_axis and value in (min(numbers), max(numbers)):
-        edges.append(name)
-    return tuple(edges)
-
-
-def contenders(
-  rules: Sequence[str],
-  grids: Mapping[str, Mapping[str, Sequence[object]]],
-  candidates: int,
-) -> list[Contender]:
-  """Returns the given rules, then the baselines.
-
-  Args:
-    rules: The names or paths of rules.
-    grids: The value of `Protocol.grids`.
-    candidates: The value of `Protocol.candidates`.
-
-  Raises:
-    ValueError: Two contenders have the same name, or a grid has no values.
-  """
-  baselines = [name for name in grids if name != GIVEN]
-  found = [
-    *(
-      _contender(name, rule, rule, grids[GIVEN], candidates)
-      for rule, name in runs_lib.labels(rules, taken=baselines).items()
-    ),
-    *(
-      _contender(name, name, name, grids[name], candidates)
-      for name in baselines
-    ),
-  ]
-  for names in ([x.name for x in found], [x.folder for x in found]):
-    if shared := [name for name in names if names.count(name) > 1]:
-      raise ValueError(
-        f'Two contenders are called {shared[0]}: baselines are '
-        f'{", ".join(baselines)}. Give the file of the rule another name, or '
-        'leave it out.'
-      )
-  return found
-
-
-def _contender(
-  name: str,
-  folder: str,
-  rule: str,
-  grid: Mapping[str, Sequence[Any]],
-  candidates: int,
-) -> Contender:
-  axes = {setting: tuple(values) for setting, values in grid.items()}
-  rules = axes.pop('rule', (rule,))
-  if len(rules) != 1:
-    raise ValueError(f'The grid of {name} must have one rule, not {rules}.')
-  points = [
-    dict(zip(axes, values)) for values in itertools.product(*axes.values())
-  ]
-  if not points:
-    raise ValueError(f'The grid of {name} has a setting without values.')
-  if len({show(point) for point in points}) < len(points):
-    raise ValueError(f'The grid of {name} has a value twice.')
-  return Contender(
-    name, runs_lib.slug(folder), rules[0], tuple(_spread(points, candidates))
-  )
-
-
-def _spread(points: Sequence[Point], number: int) -> list[Point]:
-  """Draws points so that each value of a setting is drawn equally often.
-
-  The draw depends on the points alone, so that a resumed protocol, and another
-  contender with the same grid, have the same.
-  """
-  if len(points) <= number:
-    return list(points)
-  left = random.Random(0).sample(points, len(points))
-  counts: collections.Counter[tuple[str, object]] = collections.Counter()
-  drawn = []
-  for _ in range(number):
-    # Of equals the first, which is random.
-    point = min(left, key=lambda x: sum(counts[item] for item in x.items()))
-    left.remove(point)
-    drawn.append(point)
-    counts.update(point.items())
-  return sorted(drawn, key=points.index)
-
-
-def show(point: Point) -> str:
-  """Formats settings as text."""
-  shown = lambda x: f'{x:g}' if isinstance(x, float) else f'{x}'
-  return ', '.join(f'{k}={shown(x)}' for k, x in point.items()) or 'no choice'
+  edges: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -354,19 +246,41 @@ class Plan:
   Attributes:
     protocol: The declarations.
     settings: The settings that all runs share.
-    contenders: The contenders, made by `contenders`.
+    contenders: The contenders, made by `contenders.make`.
     workdir: The folder, with a folder TASK/CONTENDER/SETTINGS for each run.
   """
 
   protocol: Protocol
   settings: Mapping[str, object]
-  contenders: Sequence[Contender]
+  contenders: Sequence[contenders_lib.Contender]
   workdir: pathlib.Path
+  # Each takes some 50 ms, most of them to read the rule.
+  _runs: dict[tuple[str, ...], runs_lib.Run] = dataclasses.field(
+    default_factory=dict, init=False, repr=False, compare=False
+  )
 
-  def run(self, task: str, contender: Contender, point: Point) -> runs_lib.Run:
+  def run(
+    self,
+    task: str,
+    contender: contenders_lib.Contender,
+    point: contenders_lib.Point,
+  ) -> runs_lib.Run:
     """Makes one run; raises ValueError for settings that are not valid."""
+    key = task, contender.folder, contenders_lib.show(point)
+    if key not in self._runs:
+      self._runs[key] = self._make(task, contender, point)
+    return self._runs[key]
+
+  def _make(
+    self,
+    task: str,
+    contender: contenders_lib.Contender,
+    point: contenders_lib.Point,
+  ) -> runs_lib.Run:
     folder = self.workdir.joinpath(
-      runs_lib.slug(task), contender.folder, runs_lib.slug(show(point))
+      runs_lib.slug(task),
+      contender.folder,
+      runs_lib.slug(contenders_lib.show(point)),
     )
     own = self.protocol.own(task)
     settings = {
@@ -378,7 +292,7 @@ class Plan:
     }
     if task not in self.protocol.test_tasks:
       settings['seeds'] = self.protocol.validation_seeds
-    name = ', '.join((task, contender.name, show(point)))
+    name = ', '.join((task, contender.name, contenders_lib.show(point)))
     # Budgets count rollouts: agents may make several updates after each.
     rollouts = self.protocol.rollouts(task)
     run = runs_lib.training(name, folder, contender.name, settings, rollouts)
@@ -387,9 +301,16 @@ class Plan:
     return run
 
   def validation(self, tests: Sequence[str]) -> list[runs_lib.Run]:
-    """Returns the runs on which settings for these tests are chosen."""
+    """Returns the runs on which settings for these tests are chosen.
+
+    When they are over, there may be more of them, because grids grow.
+    """
     needed = dict.fromkeys(map(self.protocol.validated_by, tests))
-    return [job for tasks in needed for job in self._validation(tasks)]
+    return [
+      job
+      for tasks in needed
+      for job in self._validation(self._grown(tasks), tasks)
+    ]
 
   def choose(self, tests: Sequence[str]) -> list[Choice]:
     """Chooses settings on the validation tasks whose runs are over.
@@ -408,10 +329,11 @@ class Plan:
     choices = []
     for tasks in self.protocol.validations():
       is_needed = tasks in needed
-      if not is_needed and not all(x.is_over for x in self._validation(tasks)):
-        continue
       with contextlib.suppress(*() if is_needed else (NoScoresError,)):
-        choices += [self._choose(x, tasks) for x in self.contenders]
+        grown = self._grown(tasks)
+        jobs = self._validation(grown, tasks)
+        if is_needed or all(job.is_over for job in jobs):
+          choices += [self._choose(x, tasks) for x in grown]
     return choices
 
   def tests(
@@ -425,17 +347,56 @@ class Plan:
       if self.protocol.validated_by(task) == choice.validation_tasks
     ]
 
-  def _validation(self, tasks: Sequence[str]) -> list[runs_lib.Run]:
+  def _validation(
+    self, contenders: Sequence[contenders_lib.Contender], tasks: Sequence[str]
+  ) -> list[runs_lib.Run]:
     """Returns runs of all settings, if there are several, in tasks."""
     return [
       self.run(task, contender, point)
-      for contender in self.contenders
+      for contender in contenders
       if len(contender.points) > 1
       for task in tasks
       for point in contender.points
     ]
 
-  def _choose(self, contender: Contender, tasks: tuple[str, ...]) -> Choice:
+  def _grown(
+    self, tasks: tuple[str, ...]
+  ) -> Sequence[contenders_lib.Contender]:
+    """Returns contenders with all settings that finished runs ask to try."""
+    contenders = self.contenders
+    for _ in range(_MOST_ROUNDS if self.protocol.growth else 0):
+      if not all(job.is_over for job in self._validation(contenders, tasks)):
+        break
+      choices = [self._choose(contender, tasks) for contender in contenders]
+      if not any(choice.edges for choice in choices):
+        break
+      contenders = [self._grow(choice) for choice in choices]
+    return contenders
+
+  def _grow(self, choice: Choice) -> contenders_lib.Contender:
+    """Adds neighbors of the best settings to those of a contender."""
+    contender = choice.contender
+    points = {contenders_lib.show(point): point for point in contender.points}
+    wanted = len(points) + self.protocol.growth
+    iqms = [-math.inf if x is None else x.value for x in choice.iqms]
+    for i in sorted(range(len(iqms)), key=lambda i: -iqms[i]):
+      best = contender.points[i]
+      for new in (*contender.beyond(best).values(), *contender.between(best)):
+        if len(points) < wanted and self._is_valid(choice, new):
+          points.setdefault(contenders_lib.show(new), new)
+    return dataclasses.replace(contender, points=tuple(points.values()))
+
+  def _is_valid(self, choice: Choice, point: contenders_lib.Point) -> bool:
+    """Says whether a setting, such as a share, can have a number beyond."""
+    try:
+      self.run(choice.validation_tasks[0], choice.contender, point)
+    except ValueError:
+      return False
+    return True
+
+  def _choose(
+    self, contender: contenders_lib.Contender, tasks: tuple[str, ...]
+  ) -> Choice:
     points = contender.points
     if len(points) == 1:
       return Choice(contender, tasks, points[0])
@@ -451,7 +412,13 @@ class Plan:
         f'{contender.name} has no scores in a validation task with any of its '
         f'settings ({next(filter(None, problems))}): change them in grids.'
       )
-    return Choice(contender, tasks, points[best], iqms, results)
+    choice = Choice(contender, tasks, points[best], iqms, results)
+    edges = [
+      name
+      for name, point in contender.beyond(choice.point).items()
+      if self._is_valid(choice, point)
+    ]
+    return dataclasses.replace(choice, edges=tuple(edges))
 
   def _check_scored(self, task: str, log_every: int) -> None:
     """Raises ValueError if agents are scored when no metrics are logged."""

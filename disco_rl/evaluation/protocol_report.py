@@ -14,6 +14,7 @@ import numpy as np
 
 from disco_rl.environments import scores as scores_lib
 from disco_rl.evaluation import comparison
+from disco_rl.evaluation import contenders as contenders_lib
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import pages
 from disco_rl.evaluation import protocol as protocol_lib
@@ -163,11 +164,11 @@ def _scale(
     for result in of_task[max(of_task)]
     if result.problem is None
   }
-  low = means.get(protocol_lib.UNIFORM, np.nan)
+  low = means.get(contenders_lib.UNIFORM, np.nan)
   if known and known.benchmark.is_high_best:
     high = known.high
   else:
-    high = means.get(protocol_lib.REFERENCE, np.nan)
+    high = means.get(contenders_lib.REFERENCE, np.nan)
   return scores_lib.Scale(_TESTS, low, high) if high > low else None
 
 
@@ -226,7 +227,7 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
     [
       choice.contender.name,
       ', '.join(choice.validation_tasks),
-      protocol_lib.show(point),
+      contenders_lib.show(point),
       report.format_estimate(iqm),
       _chosen(choice) if point == choice.point else '',
     ]
@@ -316,7 +317,7 @@ def _worse_than_random(results: Results) -> _Note:
   for task, of_task in results.items():
     for updates, contenders in of_task.items():
       known = {r.rule: r.returns for r in contenders if r.problem is None}
-      random = known.pop(protocol_lib.UNIFORM, None)
+      random = known.pop(contenders_lib.UNIFORM, None)
       for rule, returns in known.items():
         if random is None or np.mean(returns) >= np.mean(random):
           continue
@@ -368,7 +369,7 @@ def _rows_of_validation(
       for result in results:
         returns = result.returns if result.problem is None else ()
         for agent, value in enumerate(returns):
-          settings = protocol_lib.show(point)
+          settings = contenders_lib.show(point)
           yield result.environment, result.rule, settings, agent, value
 
 

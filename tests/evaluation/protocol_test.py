@@ -15,6 +15,7 @@ from disco_rl import config as config_lib
 from disco_rl.environments import registry
 from disco_rl.environments.jax_native import task_distribution
 from disco_rl.evaluation import comparison
+from disco_rl.evaluation import contenders as contenders_lib
 from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import protocol_report
 from disco_rl.evaluation import statistics
@@ -89,7 +90,7 @@ def test_equal_tasks_would_be_found() -> None:
 
 def test_all_contenders_choose_among_equally_many_settings() -> None:
   protocol = declared()
-  contenders = protocol_lib.contenders(
+  contenders = contenders_lib.make(
     ['runs/a/rule.npz', 'b/mine.npz'], protocol.grids, protocol.candidates
   )
   by_name = {x.name: x for x in contenders}
@@ -112,29 +113,55 @@ def test_all_contenders_choose_among_equally_many_settings() -> None:
   assert len({tuple(point.values()) for point in points}) == 15
 
 
-def test_choices_at_the_edge_of_a_grid_are_told() -> None:
+def test_numbers_go_on_beyond_a_grid_by_their_ratio() -> None:
   grid = {
-    'learning_rate': (1e-3, 1e-2, 1e-1),
-    'entropy_cost': (0.1, 0.2),
+    'learning_rate': (1e-2, 1e-3, 1e-1),
+    'updates_per_rollout': (1, 4, 8),
+    'lambda_': (0.0, 0.5, 0.9),
+    'reward_scale': (1.0, 30.0),
     'normalize_advantage': (True, False),
   }
-  grids = {**GRIDS, 'given': grid}
-  contender = protocol_lib.contenders(['ppo'], grids, 99)[0]
-  assert len(contender.points) == 12
-  edges = {
-    rate: protocol_lib.Choice(
-      contender,
-      ('catch/5x5',),
-      {
-        'learning_rate': rate,
-        'entropy_cost': 0.2,
-        'normalize_advantage': True,
-      },
-    ).edges
-    for rate in grid['learning_rate']
+  (contender, *_) = contenders_lib.make(['ppo'], {**GRIDS, 'given': grid}, 999)
+  middle = {
+    'learning_rate': 1e-2,
+    'updates_per_rollout': 4,
+    'lambda_': 0.5,
+    'reward_scale': 1.0,
+    'normalize_advantage': True,
   }
-  # Two values have no middle.
-  assert edges == {1e-3: ('learning_rate',), 1e-2: (), 1e-1: ('learning_rate',)}
+  assert contender.beyond(middle) == {}
+  beyond = {
+    (name, value): contender.beyond({**middle, name: value})
+    for name, values in grid.items()
+    for value in values
+  }
+  # A count has no value below 1, a share none below 0; two values no middle.
+  assert {edge: points for edge, points in beyond.items() if points} == {
+    ('learning_rate', 1e-3): {
+      'learning_rate': {**middle, 'learning_rate': 1e-4}
+    },
+    ('learning_rate', 1e-1): {
+      'learning_rate': {**middle, 'learning_rate': 1.0}
+    },
+    ('updates_per_rollout', 8): {
+      'updates_per_rollout': {**middle, 'updates_per_rollout': 16}
+    },
+    ('lambda_', 0.9): {'lambda_': {**middle, 'lambda_': 1.62}},
+  }
+  between = contender.between({**middle, 'updates_per_rollout': 8})
+  changed = [
+    {name: x for name, x in point.items() if x != middle[name]}
+    for point in between
+  ]
+  assert changed == [
+    {'learning_rate': 1e-3, 'updates_per_rollout': 8},
+    {'learning_rate': 1e-1, 'updates_per_rollout': 8},
+    {},
+    {'lambda_': 0.0, 'updates_per_rollout': 8},
+    {'lambda_': 0.9, 'updates_per_rollout': 8},
+    {'reward_scale': 30.0, 'updates_per_rollout': 8},
+    {'normalize_advantage': False, 'updates_per_rollout': 8},
+  ]
 
 
 @pytest.mark.parametrize(
@@ -209,13 +236,13 @@ def test_bad_declarations_are_refused(
 def test_the_folder_of_a_rule_does_not_depend_on_other_rules() -> None:
   grids = declared().grids
   alone, other, both = (
-    {x.rule: x.folder for x in protocol_lib.contenders(rules, grids, 15)}
+    {x.rule: x.folder for x in contenders_lib.make(rules, grids, 15)}
     for rules in (['a/rule.npz'], ['b/rule.npz'], ['b/rule.npz', 'a/rule.npz'])
   )
   assert alone['a/rule.npz'] == both['a/rule.npz'] == 'a-rule'
   assert other['b/rule.npz'] == both['b/rule.npz'] == 'b-rule'
   with pytest.raises(ValueError, match='The grid of a has a value twice'):
-    protocol_lib.contenders(
+    contenders_lib.make(
       ['a/rule.npz'], {**grids, 'given': {'learning_rate': (1e-3, 1e-3)}}, 15
     )
 
@@ -256,7 +283,7 @@ def plan(workdir: pathlib.Path, **changes: Any) -> protocol_lib.Plan:
   return protocol_lib.Plan(
     protocol=protocol,
     settings={k: v for k, v in settings.items() if k not in names},
-    contenders=protocol_lib.contenders(['policy_gradient'], GRIDS, 15),
+    contenders=contenders_lib.make(['policy_gradient'], GRIDS, 15),
     workdir=workdir,
   )
 
@@ -320,6 +347,87 @@ def test_settings_are_chosen_by_the_validation_tasks_alone(
   ]
 
 
+def _settings(jobs: list[Any], rule: str) -> dict[tuple[float, float], None]:
+  """Learning rates and discounts of a rule's runs, in order."""
+  return dict.fromkeys(
+    (job.settings['learning_rate'], job.settings['lambda_'])
+    for job in jobs
+    if job.rule == rule
+  )
+
+
+def test_grids_grow_until_no_choice_is_at_their_edge(
+  tmp_path: pathlib.Path,
+) -> None:
+  axes = {'learning_rate': (1e-3, 2e-3, 4e-3), 'lambda_': (0.5, 0.9)}
+  grids = {**GRIDS, 'given': axes, 'actor_critic': axes}
+  a_plan = dataclasses.replace(
+    plan(tmp_path, grids=grids, growth=2),
+    contenders=contenders_lib.make(['policy_gradient'], grids, 15),
+  )
+  # The rule is best at a rate of 8e-3; actor-critic, in the middle of its grid.
+  score = lambda job: (
+    (
+      -abs(np.log2(job.settings['learning_rate'] / 8e-3)) / 10
+      if job.rule == 'policy_gradient'
+      else 0.5 * (job.settings['learning_rate'] == 2e-3)
+    )
+    + 0.01 * (job.settings['lambda_'] == 0.9)
+  )
+  rounds = []
+  done: set[pathlib.Path] = set()
+  while jobs := [x for x in a_plan.validation(TEST) if x.folder not in done]:
+    for job in jobs:
+      finish(job, (score(job),), (score(job),))
+    done |= {job.folder for job in jobs}
+    rounds.append(jobs)
+  first, second, third = rounds
+  assert [len(jobs) for jobs in rounds] == [2 * 6 * 2, 2 * 2 * 2, 2 * 2 * 2]
+  # Both add two settings, in each of two validation tasks. The rule: beyond
+  # the best, (4e-3, 0.9), and beyond the second, since all between were tried.
+  assert [*_settings(second, 'policy_gradient')] == [(8e-3, 0.9), (8e-3, 0.5)]
+  assert [*_settings(third, 'policy_gradient')] == [
+    (1.6e-2, 0.9),
+    (1.6e-2, 0.5),
+  ]
+  # Those of actor-critic are beyond the third best, and so on.
+  assert [*_settings(second, 'actor_critic')] == [(5e-4, 0.9), (8e-3, 0.9)]
+  assert not {*_settings(first, 'actor_critic')} & {
+    *_settings(third, 'actor_critic')
+  }
+  chosen, reference, _ = a_plan.choose(TEST)
+  assert chosen.point == {'learning_rate': 8e-3, 'lambda_': 0.9}
+  assert chosen.edges == reference.edges == ()
+  assert len(chosen.iqms) == len(reference.iqms) == 6 + 2 + 2
+  # A second protocol in the same folder asks for the same runs.
+  again = dataclasses.replace(a_plan)
+  assert {job.folder for job in again.validation(TEST)} == done
+
+
+def test_grids_stop_growing_where_a_setting_ends_or_after_three_rounds(
+  tmp_path: pathlib.Path,
+) -> None:
+  axes = {'lambda_': (0.5, 0.7, 0.9), 'learning_rate': (1e-3, 2e-3, 4e-3)}
+  grids = {**GRIDS, 'given': axes, 'actor_critic': {}}
+  a_plan = dataclasses.replace(
+    plan(tmp_path, grids=grids, growth=1),
+    contenders=contenders_lib.make(['policy_gradient'], grids, 15),
+  )
+  score = lambda job: (
+    job.settings['lambda_'] / 2 + job.settings['learning_rate']
+  )
+  done: set[pathlib.Path] = set()
+  while jobs := [x for x in a_plan.validation(TEST) if x.folder not in done]:
+    for job in jobs:
+      finish(job, (score(job),), (score(job),))
+    done |= {job.folder for job in jobs}
+  chosen = a_plan.choose(TEST)[0]
+  # A lambda of 1.16 is not valid, so rates went on, to 8, 16 and 32e-3.
+  assert chosen.point == {'lambda_': 0.9, 'learning_rate': 3.2e-2}
+  assert chosen.edges == ('learning_rate',)
+  assert len(chosen.iqms) == 9 + 3
+
+
 def test_a_setting_with_a_failed_run_is_not_chosen(
   tmp_path: pathlib.Path,
 ) -> None:
@@ -354,7 +462,7 @@ def test_damaged_runs_of_other_families_are_reported(
 
 def test_a_rule_may_be_that_of_a_run_called_as_a_baseline() -> None:
   path = 'runs/imitation/rule.npz'
-  first, *others = protocol_lib.contenders([path], declared().grids, 15)
+  first, *others = contenders_lib.make([path], declared().grids, 15)
   assert (first.name, first.rule) == (path, path)
   assert path not in {x.name for x in others}
 
@@ -364,7 +472,7 @@ def test_ppo_learns_more_from_as_many_environment_steps(
   number: int, tmp_path: pathlib.Path
 ) -> None:
   grids = {**GRIDS, 'ppo': {'updates_per_rollout': (number,)}}
-  contenders = protocol_lib.contenders([], grids, 15)
+  contenders = contenders_lib.make([], grids, 15)
   a_plan = dataclasses.replace(plan(tmp_path), contenders=contenders)
   jobs = {
     x.name: a_plan.run(TEST[0], x, x.points[0]) for x in a_plan.contenders
@@ -493,7 +601,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         for i in range(len(contender.points))
       ),
     )
-    for contender in protocol_lib.contenders(['policy_gradient'], GRIDS, 15)
+    for contender in contenders_lib.make(['policy_gradient'], GRIDS, 15)
   ]
   tests = {
     'catch/4x4': {
