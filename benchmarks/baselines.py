@@ -78,8 +78,8 @@ def disco_rl(
   """
   # Imported late: the other library is measured where this one is missing.
   import disco_rl
-  from disco_rl.evaluation import learning_curves
-  from disco_rl.evaluation import runner
+  from disco_rl.training import learning_curves
+  from disco_rl.training import runner
 
   settings = {'environment': f'gymnasium/{task}', 'rule': rule, 'seeds': agents}
   first, *_, last = TASKS[task]
@@ -89,9 +89,9 @@ def disco_rl(
     {**settings, 'log_every': every}, rollouts=last // first * every
   )
   folder = pathlib.Path(_WORKDIR.value) / f'{task}_{rule}'
-  evaluation = runner.Evaluation(config, loaded)
-  evaluation.run(folder)
-  evaluation.close()
+  run = runner.TrainingRun(config, loaded)
+  run.run(folder)
+  run.close()
   steps, returns = learning_curves.read_curve(folder / 'metrics.csv')
   scores = []
   for i in range(agents):

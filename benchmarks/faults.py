@@ -120,18 +120,18 @@ class Kind:
   def make(self, steps: int) -> Callable[[pathlib.Path], Any]:
     """Prepares a run in this process, to be called with its folder."""
     # Imported late: most faults concern other processes only.
-    from disco_rl.evaluation import runner
     from disco_rl.meta_training import meta_trainer
+    from disco_rl.training import runner
 
     settings = importlib.import_module(self.config).get_config().to_dict()
     settings |= {**self.settings, self.length: steps}
     if self.length == 'updates':
-      return runner.Evaluation(runner.config_of(settings)).run
+      return runner.TrainingRun(runner.config_of(settings)).run
     made = meta_trainer.MetaTrainer(meta_trainer.config_of(settings))
     return lambda workdir: made.run(workdir, settings)
 
 
-def _evaluation(environment: str) -> Kind:
+def _training(environment: str) -> Kind:
   agent = (
     *('unroll_length', 'batch_size', 'num_environments', 'on_policy_share'),
     *('replay_capacity', 'hidden_sizes', 'action_model_lstm'),
@@ -165,8 +165,8 @@ def _discovery(environment: str) -> Kind:
 
 
 KINDS = {
-  'evaluate_device': _evaluation('catch/4x3'),
-  'evaluate_host': _evaluation('gymnasium/CartPole-v1'),
+  'evaluate_device': _training('catch/4x3'),
+  'evaluate_host': _training('gymnasium/CartPole-v1'),
   'discover_device': _discovery('catch/4x3'),
   'discover_host': _discovery('gymnasium/CartPole-v1'),
 }
@@ -356,7 +356,7 @@ def _flip_files(root: pathlib.Path) -> Iterator[str]:
 
   rng = random.Random(_SEED.value)
   agent = {
-    name: _evaluation('').settings[name]
+    name: _training('').settings[name]
     for name in ('unroll_length', 'batch_size', 'num_environments')
   }
   agent |= {'replay_capacity': 8, 'hidden_sizes': (8,)}

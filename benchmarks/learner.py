@@ -27,10 +27,10 @@ from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
 from disco_rl.environments.jax_native import catch
-from disco_rl.evaluation import runner
-from disco_rl.evaluation import training
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
+from disco_rl.training import parallel
+from disco_rl.training import runner
 
 _RULE = flags.DEFINE_string('rule', 'disco103', 'Name of a rule or its file.')
 _SEEDS = flags.DEFINE_integer('seeds', 1, 'Agents that the run trains at once.')
@@ -133,7 +133,7 @@ def run_rows() -> list[Row]:
   """Times a whole run: compiling, acting, replay and learning."""
   agent, rule_params, environment = build_agent()
   start, compiled = time.perf_counter(), compilation.seconds()
-  driver = training.make(agent, environment, _SEEDS.value)
+  driver = parallel.make(agent, environment, _SEEDS.value)
   keys = jax.random.split(jax.random.key(0), _SEEDS.value)
   train_state, _ = driver.advance(
     rule_params, driver.init(keys), _UPDATES.value

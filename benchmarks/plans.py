@@ -28,13 +28,13 @@ from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import registry as environment_registry
-from disco_rl.evaluation import runner
-from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import meta_network
 from disco_rl.runtime import compilation
+from disco_rl.training import parallel
+from disco_rl.training import runner
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 
@@ -177,14 +177,14 @@ def meta_step_of(config: meta_config.MetaTrainingConfig) -> Timed:
 
 
 def measured_training(
-  config: runner.EvaluationConfig, rule: rule_registry.LoadedRule
+  config: runner.TrainingConfig, rule: rule_registry.LoadedRule
 ) -> float:
   """Returns the seconds of an update of all agents."""
   environment = environment_registry.make(
     config.environment, 1, config.seed, config.preprocessing
   )
   agent = agent_lib.make(config.agent, environment.spec, rule.rule)
-  agents = training.make(agent, environment, config.seeds)
+  agents = parallel.make(agent, environment, config.seeds)
   state = agents.init(jax.random.split(jax.random.key(0), config.seeds))
 
   def update() -> Any:

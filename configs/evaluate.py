@@ -69,12 +69,12 @@ def base() -> ml_collections.ConfigDict:
 def sections() -> records.Sections:
   """Returns these settings with their meanings."""
   # Imported late: launchers set JAX up before it loads.
-  from disco_rl.evaluation import runner
+  from disco_rl.training import runner
   from disco_rl.update_rules import registry
 
   return {
     **config_lib.sections(
-      runner.EvaluationConfig, runner.Budget, runner.StartingPoint
+      runner.TrainingConfig, runner.Budget, runner.StartingPoint
     ),
     **config_lib.sections(*registry.classes(), nested=False),
   }

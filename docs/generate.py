@@ -301,7 +301,7 @@ def _protocol(*families: str) -> Iterator[str]:
   Args:
     *families: Families of tests; none: all tests.
   """
-  lib = _import('disco_rl.evaluation.statistics')
+  lib = _import('disco_rl.maths.statistics')
   budgets = _protocol_scores(*families)
   last = budgets[-1].by_rule
   rows = {
@@ -321,7 +321,7 @@ def _differences(rule: str, *families: str) -> Iterator[str]:
     rule: The rule.
     *families: Families of tests; none: all tests.
   """
-  lib = _import('disco_rl.evaluation.statistics')
+  lib = _import('disco_rl.maths.statistics')
   budgets = _protocol_scores(*families)
   rows = {
     other: [
@@ -338,7 +338,7 @@ def _differences(rule: str, *families: str) -> Iterator[str]:
 
 def _choices() -> Iterator[str]:
   """Tabulates the settings with the highest IQM in protocol_validation.csv."""
-  lib = _import('disco_rl.evaluation.statistics')
+  lib = _import('disco_rl.maths.statistics')
   normalization = _import('disco_rl.evaluation.normalization')
   scores: dict[str, dict[str, list[float]]] = {}
   for row in _data('protocol_validation.csv'):
@@ -378,7 +378,7 @@ def _interval(estimate: Any, sign: str = '') -> str:
 def _draw_protocol(path: pathlib.Path) -> None:
   """Draws the scores in unseen grid worlds, with levels resampled."""
   figure = importlib.import_module('matplotlib.figure')
-  lib = _import('disco_rl.evaluation.statistics')
+  lib = _import('disco_rl.maths.statistics')
   plotting = _import('disco_rl.runtime.plotting')
   budgets = _protocol_scores('random_grid')
   last = budgets[-1].by_rule

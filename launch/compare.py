@@ -31,11 +31,11 @@ import numpy as np
 
 from disco_rl import paths
 from disco_rl.evaluation import contrasts
-from disco_rl.evaluation import learning_curves
-from disco_rl.evaluation import runner
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
+from disco_rl.training import learning_curves
+from disco_rl.training import runner
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
   import jax
 
   from disco_rl import planning
-  from disco_rl.evaluation import runner
   from disco_rl.meta_training import config as meta_config
+  from disco_rl.training import runner
   from disco_rl.update_rules import registry as rule_registry
 
 
@@ -110,9 +110,9 @@ def main(argv: Sequence[str]) -> None:
 
 def make_plan(given: dict[str, Any]) -> 'planning.Table':
   """Plans a discovery run or a training run."""
-  from disco_rl.evaluation import runner
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import sharding
+  from disco_rl.training import runner
 
   cluster = make_cluster()
   if 'meta_steps' in given:
@@ -225,7 +225,7 @@ def of_discovery(
 
 
 def of_training(
-  config: 'runner.EvaluationConfig',
+  config: 'runner.TrainingConfig',
   rule: 'rule_registry.LoadedRule',
   cluster: 'planning.Cluster',
 ) -> 'planning.Table':
@@ -233,8 +233,8 @@ def of_training(
   from disco_rl import planning
   from disco_rl.agent import agent as agent_lib
   from disco_rl.environments import registry
-  from disco_rl.evaluation import training
   from disco_rl.runtime import backend
+  from disco_rl.training import parallel
 
   if cluster.machines > 1:
     raise ValueError(
@@ -250,9 +250,9 @@ def of_training(
     n for n in range(1, cluster.devices + 1) if config.seeds % n == 0
   )
 
-  def attempt(config: 'runner.EvaluationConfig') -> 'planning.Table':
+  def attempt(config: 'runner.TrainingConfig') -> 'planning.Table':
     agent = agent_lib.make(config.agent, environment.spec, rule.rule)
-    needs = training.make(
+    needs = parallel.make(
       agent, environment, config.seeds // devices, _row(1)
     ).needs(rule.params)
     needs = dataclasses.replace(

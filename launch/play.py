@@ -29,7 +29,7 @@ from launch.errors import in_one_line
 
 if TYPE_CHECKING:
   from disco_rl.api import policy as policy_lib
-  from disco_rl.evaluation import playing
+  from disco_rl.training import playing
 
 _WORKDIR = common.workdir_flag()
 _AGENT = flags.DEFINE_string(

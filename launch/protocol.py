@@ -53,8 +53,8 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import protocol as protocol_lib
   from disco_rl.evaluation import protocol_report
-  from disco_rl.evaluation import runner
   from disco_rl.runtime import workdirs
+  from disco_rl.training import runner
   from disco_rl.update_rules import sources
   from launch import scheduler
 

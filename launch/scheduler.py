@@ -352,9 +352,9 @@ def _submitted(task: Mapping[str, Any]) -> str | None:
 
 def _make(run: runs_lib.Run) -> None:
   """Makes a run, or resumes it."""
-  from disco_rl.evaluation import runner
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import sharding
+  from disco_rl.training import runner
 
   if run.is_discovery:
     config = meta_trainer.config_of(run.settings)
@@ -365,5 +365,5 @@ def _make(run: runs_lib.Run) -> None:
     return
   resolved = run.resolved
   run.check_rule()
-  with contextlib.closing(runner.Evaluation(*resolved)) as evaluation:
-    evaluation.run(run.folder, run.settings)
+  with contextlib.closing(runner.TrainingRun(*resolved)) as training:
+    training.run(run.folder, run.settings)

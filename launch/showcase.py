@@ -230,8 +230,8 @@ def _trained(
   runs: 'Sequence[runs_lib.Run]',
 ) -> 'tuple[list[showcase.Trained], str | None]':
   """Returns the results of all runs, and the reason if films are missing."""
-  from disco_rl.evaluation import learning_curves
   from disco_rl.evaluation import showcase
+  from disco_rl.training import learning_curves
 
   trained, reason = [], None
   for run in runs:

@@ -27,10 +27,10 @@ _FROM = common.from_flag()
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   """Trains, and prints the summary."""
   # Imported late: a mistyped flag should not wait for JAX to load.
-  from disco_rl.evaluation import runner
-  from disco_rl.evaluation import train_loop
   from disco_rl.runtime import forks
   from disco_rl.runtime import workdirs
+  from disco_rl.training import loop
+  from disco_rl.training import runner
 
   with in_one_line(ValueError, ImportError):
     settings = workdirs.with_choices(workdir, settings, common.given())
@@ -45,10 +45,10 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     workdirs.check(workdir, description, runner.FREE, runner.complete)
     if steps := config_lib.build(runner.Budget, settings).steps:
       made = config.environment_steps
-      train_loop.report_rounding('environment steps', steps, made)
-    evaluation = runner.Evaluation(config, rule)
+      loop.report_rounding('environment steps', steps, made)
+    run = runner.TrainingRun(config, rule)
   with in_one_line():
-    evaluation.run(workdir, description)
+    run.run(workdir, description)
   print((workdir / 'summary.json').read_text(), end='')
 
 

@@ -49,7 +49,7 @@ _LONGEST = (
   'meta_train_test',
   'sharding_test',
   'colabs_test',
-  'evaluate_test',
+  'train_test',
   'docs_test',
   'population_test',
   'golden_test',

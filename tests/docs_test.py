@@ -21,9 +21,9 @@ from configs import evaluate
 import disco_rl
 from disco_rl import __main__ as command_lib
 from disco_rl import extras
-from disco_rl.evaluation import runner
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import workdirs
+from disco_rl.training import runner
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources

@@ -4,7 +4,7 @@ Figures also look as they did: `LOOKS` has what is drawn, a line for each part,
 by test and number of the figure in it. With REDRAW=1 tests write it anew:
 
   REDRAW=1 pytest tests/analysis/figures_test.py tests/evaluation/report_test.py
-  REDRAW=1 pytest tests/evaluation/learning_curves_test.py
+  REDRAW=1 pytest tests/training/learning_curves_test.py
   REDRAW=1 pytest tests/meta_training/curves_test.py
   REDRAW=1 pytest tests/runtime/plotting_test.py
 """

@@ -1,4 +1,4 @@
-"""Lowers programs of discovery and evaluation for eight accelerators.
+"""Lowers programs of discovery and training for eight accelerators.
 
 Arguments are cases such as `discovery:resnet:4:still/image`, with a torso, the
 size of a core, and environments. Prints the cases that were lowered.
@@ -20,13 +20,13 @@ from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import family
 from disco_rl.environments import registry
-from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import meta_network
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
 from disco_rl.runtime import compilation_cache
+from disco_rl.training import parallel
 from disco_rl.update_rules import registry as rule_registry
 
 PLATFORMS = ('cuda', 'tpu')
@@ -90,14 +90,14 @@ def of_discovery(config: Any) -> list[compilation.Call]:
   return list(group.named_calls(params).values())
 
 
-def of_evaluation(config: Any) -> list[compilation.Call]:
+def of_training(config: Any) -> list[compilation.Call]:
   """Returns all programs of agents that are trained with a fixed rule."""
   (name,) = config.environments
   size = config.agents * config.agent.num_environments
   environment = registry.make(name, size, seed=0)
   rule, params = rule_registry.load('actor_critic')
   agent = agent_lib.make(config.agent, environment.spec, rule)
-  return training.make(agent, environment, config.agents).calls(params)
+  return parallel.make(agent, environment, config.agents).calls(params)
 
 
 def main() -> None:
@@ -110,9 +110,7 @@ def main() -> None:
     )
     # Accelerators share traces.
     with backend.making_programs_for('tpu'):
-      calls = {'discovery': of_discovery, 'evaluation': of_evaluation}[what](
-        config
-      )
+      calls = {'discovery': of_discovery, 'training': of_training}[what](config)
     for platform, (program, arguments) in itertools.product(PLATFORMS, calls):
       with backend.making_programs_for(platform):
         traced = program.trace(*arguments)

@@ -11,7 +11,7 @@
   act; record a rollout                    host_actor
   pack it into rows of bytes, store them   host_replay, runtime.row_log
   draw and unpack a batch                  host_replay
-  hand it to the learner                   evaluation.base; in discovery
+  hand it to the learner                   training.parallel; in discovery
                                            `population.GroupConfig.gather_parts`
 """
 

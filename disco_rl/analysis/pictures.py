@@ -20,8 +20,8 @@ from disco_rl.analysis import responses
 from disco_rl.analysis import scenes
 from disco_rl.analysis import sensitivity
 from disco_rl.analysis import traces
-from disco_rl.evaluation import learning_curves
 from disco_rl.runtime import files
+from disco_rl.training import learning_curves
 from disco_rl.update_rules import disco
 
 # How often a rule sees the hand-made scene first, to settle its meta-RNN.

@@ -18,11 +18,11 @@ from disco_rl.analysis import scenes
 from disco_rl.environments import base
 from disco_rl.environments import family
 from disco_rl.environments import registry as environment_registry
-from disco_rl.evaluation import runner
-from disco_rl.evaluation import stored
-from disco_rl.evaluation import training
 from disco_rl.networks import agent_network
 from disco_rl.runtime import files
+from disco_rl.training import parallel
+from disco_rl.training import runner
+from disco_rl.training import stored
 from disco_rl.update_rules import disco
 
 # The number in Fig. 4d of the paper.
@@ -41,7 +41,7 @@ class Subject:
     learner: The agent's state after its last update.
   """
 
-  config: runner.EvaluationConfig
+  config: runner.TrainingConfig
   rule: disco.Disco
   rule_params: types.Params
   agent: agent_lib.Agent
@@ -140,7 +140,7 @@ def lives(
   agent = agent_lib.make(config.agent, environment.spec, rule)
   every = agent.config.whole(max(1, updates // number))
   with contextlib.closing(environment):
-    trained = training.make(agent, environment, config.seeds)
+    trained = parallel.make(agent, environment, config.seeds)
     seeds = jnp.arange(config.seed, config.seed + config.seeds)
     state = trained.init(jax.vmap(jax.random.key)(seeds))
     for update in range(every, max(updates, every) + 1, every):

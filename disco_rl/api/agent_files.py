@@ -25,12 +25,12 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.api import rules
 from disco_rl.environments import registry
-from disco_rl.evaluation import checks
 from disco_rl.networks import torsos
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
 from disco_rl.runtime import reports
 from disco_rl.runtime import versions
+from disco_rl.training import checks
 
 # The version of the format that this module writes. It also reads version 1, of
 # disco_rl 0.2, which has no `environment_steps` and `objects`.

@@ -15,11 +15,11 @@ from disco_rl.agent import learner
 from disco_rl.agent import resolution
 from disco_rl.api import rule_checks
 from disco_rl.api import rules
-from disco_rl.evaluation import checks
 from disco_rl.maths import action_masks
 from disco_rl.networks import agent_network
 from disco_rl.runtime import backend
 from disco_rl.runtime import files
+from disco_rl.training import checks
 from disco_rl.update_rules import base
 
 

@@ -14,13 +14,13 @@ from disco_rl.api import trainer as trainer_lib
 from disco_rl.environments import family
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
-from disco_rl.evaluation import checks
-from disco_rl.evaluation import player as player_lib
-from disco_rl.evaluation import stored
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.runtime import files
 from disco_rl.runtime import reports
+from disco_rl.training import checks
+from disco_rl.training import player as player_lib
+from disco_rl.training import stored
 from disco_rl.update_rules import hub
 from disco_rl.update_rules import sources
 

@@ -13,10 +13,10 @@ from numpy import typing as npt
 
 from disco_rl import types
 from disco_rl.api import agent_files
-from disco_rl.evaluation import player as player_lib
-from disco_rl.evaluation import playing
 from disco_rl.runtime import files
 from disco_rl.runtime import video
+from disco_rl.training import player as player_lib
+from disco_rl.training import playing
 
 if TYPE_CHECKING:
   import distrax

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
-from disco_rl.evaluation import checks
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
+from disco_rl.training import checks
 from disco_rl.update_rules import base
 from disco_rl.update_rules import registry
 

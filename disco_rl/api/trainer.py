@@ -26,10 +26,6 @@ from disco_rl.api import rule_checks
 from disco_rl.api import rules
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
-from disco_rl.evaluation import evaluator as evaluator_lib
-from disco_rl.evaluation import player as player_lib
-from disco_rl.evaluation import train_loop
-from disco_rl.evaluation import training
 from disco_rl.networks import torsos
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation_cache
@@ -40,6 +36,10 @@ from disco_rl.runtime import npz
 from disco_rl.runtime import reports
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
+from disco_rl.training import evaluator as evaluator_lib
+from disco_rl.training import loop
+from disco_rl.training import parallel
+from disco_rl.training import player as player_lib
 from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import registry as rule_registry
 
@@ -186,7 +186,7 @@ class Trainer(policy_lib.Acting):
       seeds=len(self._seeds),
     )
     self._rule_params = jax.device_put(rule.params)
-    self._driver = training.make(agent, self._environment, len(self._seeds))
+    self._driver = parallel.make(agent, self._environment, len(self._seeds))
     self._player = player_lib.Player(
       agent.network, self._environment, given, preprocessing
     )
@@ -207,7 +207,7 @@ class Trainer(policy_lib.Acting):
     loggers: str | Sequence[str] = (),
     save_to: files.PathLike | None = None,
     save_every: int = 100,
-    callback: Callable[[train_loop.Row], None] | None = None,
+    callback: Callable[[loop.Row], None] | None = None,
     show_progress: bool = True,
   ) -> dict[str, np.ndarray]:
     """Trains the agent, by rollouts in all environments and updates.
@@ -268,13 +268,13 @@ class Trainer(policy_lib.Acting):
     names = loggers_lib.valid(loggers)
     # Environments may change the working directory.
     save_to = None if save_to is None else files.expanded(save_to)
-    rows: list[list[train_loop.Row]] = []
+    rows: list[list[loop.Row]] = []
 
-    def on_stage(stage: train_loop.Stage) -> None:
+    def on_stage(stage: loop.Stage) -> None:
       since, self.updates = self.updates, stage.update
       self._steps = stage.environment_steps
       self._train_state = stage.train_state
-      causes = functools.partial(train_loop.likely_causes, stage.train_state)
+      causes = functools.partial(loop.likely_causes, stage.train_state)
       with_seeds = self._with_seeds(stage.rows)
       shown = with_seeds if self._has_axis else stage.rows
       series = 'seed' if self._has_axis else ''
@@ -300,11 +300,11 @@ class Trainer(policy_lib.Acting):
         signals.StopSignals(ends_program=False) as requests,
       ):
         requests.install()
-        train_loop.train(
+        loop.train(
           self._driver,
           self._rule_params,
           train_state,
-          train_loop.UpdateRange(
+          loop.UpdateRange(
             self.updates, self.updates + updates, every, self._steps
           ),
           on_stage,
@@ -318,7 +318,7 @@ class Trainer(policy_lib.Acting):
     return self._arrays(rows)
 
   def _arrays(
-    self, rows: Sequence[Sequence[train_loop.Row]]
+    self, rows: Sequence[Sequence[loop.Row]]
   ) -> dict[str, np.ndarray]:
     """Returns rows [points][S] as arrays by name; see `train`."""
     arrays = {
@@ -331,7 +331,7 @@ class Trainer(policy_lib.Acting):
       for name, x in arrays.items()
     }
 
-  def _with_seeds(self, rows: Sequence[train_loop.Row]) -> list[train_loop.Row]:
+  def _with_seeds(self, rows: Sequence[loop.Row]) -> list[loop.Row]:
     """Adds the seed of each agent to its row, after the update."""
     return [
       {'update': row['update'], 'seed': seed, **row}
@@ -409,14 +409,14 @@ class Trainer(policy_lib.Acting):
     if updates is not None:
       asked = config_lib.valid('updates', updates, config_lib.Count)
       updates = whole(asked)
-      train_loop.report_rounding('updates', asked, updates)
+      loop.report_rounding('updates', asked, updates)
     else:
       asked = config_lib.valid('steps', steps, config_lib.Count)
       agent = self._driver.agent
       updates = agent.updates_for(asked, self.updates)
       made = agent.environment_steps(self.updates + updates)
       made -= agent.environment_steps(self.updates)
-      train_loop.report_rounding('environment steps', asked, made)
+      loop.report_rounding('environment steps', asked, made)
     log_every = config_lib.valid('log_every', log_every, config_lib.Count)
     save_every = config_lib.valid('save_every', save_every, config_lib.Count)
     if save_to is not None:

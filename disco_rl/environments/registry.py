@@ -239,6 +239,15 @@ def kind(name: str) -> family_lib.Kind:
   return families.FAMILIES[name.split('/', 1)[0]].kind
 
 
+def success_threshold(name: str) -> float | None:
+  """Returns the return above which an episode is a success; None if undefined.
+
+  If it is defined, the environment is scored by its fraction of successes.
+  """
+  family = families.FAMILIES.get(name.partition('/')[0])
+  return None if family is None else family.success_threshold
+
+
 def _builder(
   name: str, preprocessing: Preprocessing, can_render: bool = False
 ) -> family_lib.Builder:

@@ -1,1 +1,1 @@
-"""Training agents with a fixed rule, and scoring them."""
+"""Judging rules by the scores of their agents: comparisons and reports."""

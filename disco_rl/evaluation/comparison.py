@@ -12,11 +12,11 @@ from typing import TypeVar
 import numpy as np
 
 from disco_rl.environments import scores as scores_lib
-from disco_rl.evaluation import achievements
-from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalization
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
 from disco_rl.runtime import files
+from disco_rl.training import achievements
+from disco_rl.training import learning_curves
 
 _CURVE_POINTS = 50
 _PROFILE_POINTS = 101

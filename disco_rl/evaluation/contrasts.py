@@ -11,9 +11,9 @@ import itertools
 
 import numpy as np
 
-from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalization
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
+from disco_rl.training import learning_curves
 
 # What intervals resample -> the sentence that they answer.
 SENTENCES = {

@@ -28,7 +28,7 @@ from disco_rl.evaluation import comparison
 from disco_rl.evaluation import contenders as contenders_lib
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import runs as runs_lib
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
 
 # Validation is noisy, so that choices could wander on for long.
 _MOST_ROUNDS = 3

@@ -20,7 +20,7 @@ from disco_rl.evaluation import pages
 from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import report
 from disco_rl.evaluation import runs as runs_lib
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
 from disco_rl.runtime import escaping
 from disco_rl.runtime import files
 

@@ -15,12 +15,12 @@ from disco_rl.evaluation import comparison
 from disco_rl.evaluation import pages
 from disco_rl.evaluation import reference_scores
 from disco_rl.evaluation import report_figures
-from disco_rl.evaluation import runner
 from disco_rl.evaluation import runs
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 from disco_rl.runtime import reports
+from disco_rl.training import runner
 
 # The header, then the rows.
 _Table = list[list[str]]
@@ -71,7 +71,7 @@ class Setup:
   unit: str = 'agents'
 
 
-def of_training(configs: Sequence[runner.EvaluationConfig]) -> Setup:
+def of_training(configs: Sequence[runner.TrainingConfig]) -> Setup:
   """Describes training runs, by the longest if their lengths differ."""
   sizes = [(x.seeds, x.updates, x.environment_steps) for x in configs]
   agents, updates, steps = map(max, zip(*sizes))

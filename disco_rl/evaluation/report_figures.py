@@ -9,10 +9,10 @@ from matplotlib import ticker
 import numpy as np
 
 from disco_rl.evaluation import comparison
-from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalization
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
 from disco_rl.runtime import plotting
+from disco_rl.training import learning_curves
 
 TITLES = {
   'iqm': 'IQM',

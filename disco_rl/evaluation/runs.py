@@ -13,10 +13,10 @@ from typing import Any
 from disco_rl import config as config_lib
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import comparison
-from disco_rl.evaluation import runner
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
+from disco_rl.training import runner
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
 
@@ -55,12 +55,12 @@ class Run:
     return self.counter == 'meta_steps'
 
   @functools.cached_property
-  def resolved(self) -> tuple[runner.EvaluationConfig, registry.LoadedRule]:
+  def resolved(self) -> tuple[runner.TrainingConfig, registry.LoadedRule]:
     """The config and the rule, if the run is a training."""
     return runner.resolve(self.settings)
 
   @property
-  def config(self) -> runner.EvaluationConfig:
+  def config(self) -> runner.TrainingConfig:
     """The config, if the run is a training."""
     return self.resolved[0]
 
@@ -138,7 +138,7 @@ def training(
     ValueError: A setting is unknown or not valid.
     OSError: The file of the rule cannot be read or downloaded.
   """
-  digests = digests_of(str(given.get('rule', runner.EvaluationConfig.rule)))
+  digests = digests_of(str(given.get('rule', runner.TrainingConfig.rule)))
   settings = config_lib.flatten(runner.config_of(given, rollouts))
   settings = workdirs.with_choices(folder, settings)
   return Run(name, folder, rule, settings, digests)

@@ -12,12 +12,12 @@ import numpy as np
 
 from disco_rl.environments import suites
 from disco_rl.environments.jax_native import random_catch
-from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import pages
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
 from disco_rl.runtime import files
 from disco_rl.runtime import plotting
 from disco_rl.runtime import reports
+from disco_rl.training import learning_curves
 
 BEFORE = 'before discovery'
 DISCOVERED = 'discovered'

@@ -1,1 +1,1 @@
-"""Distributions, moments, value targets, optimizers."""
+"""Distributions, moments, value targets, optimizers, statistics of scores."""

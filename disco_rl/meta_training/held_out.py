@@ -17,9 +17,9 @@ from disco_rl.agent import episodes
 from disco_rl.agent import resolution
 from disco_rl.environments import registry
 from disco_rl.environments import suites
-from disco_rl.evaluation import base as training_base
-from disco_rl.evaluation import training
 from disco_rl.runtime import compilation
+from disco_rl.training import base as training_base
+from disco_rl.training import parallel
 from disco_rl.update_rules import base
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry as rules
@@ -88,7 +88,7 @@ class HeldOut:
         ),
       )
       agent = agent_lib.make(resolved, environment.spec, rule)
-      return training.make(agent, environment, config.seeds)
+      return parallel.make(agent, environment, config.seeds)
 
     for name in config.environments:
       agents = self._trainings[name] = make(name)

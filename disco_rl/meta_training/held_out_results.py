@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
 from disco_rl.evaluation import comparison
-from disco_rl.evaluation import normalization
 from disco_rl.evaluation import report
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.runtime import digests
@@ -97,7 +97,7 @@ def read(
   curves = [_read_one(workdir) for workdir in workdirs]
   results = []
   for environment in curves[0]:
-    if normalization.success_threshold(environment) is not None:
+    if environment_registry.success_threshold(environment) is not None:
       reason = 'it is scored by successes, but discovery only logs returns'
       results.append(
         comparison.Result(environment, variant, learning_rate, failure=reason)

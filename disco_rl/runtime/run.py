@@ -14,7 +14,7 @@ Training and discovery share it:
     return run.finish(summary, draw)
 
 A checkpoint contains what `MetaStep.to_tree` of discovery, or
-`Evaluation._content` of training, makes of the state, and the seconds so far;
+`TrainingRun._content` of training, makes of the state, and the seconds so far;
 in discovery also what `selection` knows of earlier rules. Of agents these are
 their `inner_loop.Member` and `agent.AgentState`. `Run.save` hands it to
 `checkpointing.Checkpointer`, which writes it with Orbax. Replay of environments

@@ -18,13 +18,13 @@ from disco_rl.agent import replay
 from disco_rl.environments import base as environment_base
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import catch
-from disco_rl.evaluation import training
 from disco_rl.maths import value_targets
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
 from disco_rl.runtime import files
 from disco_rl.runtime import memory
+from disco_rl.training import parallel
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import policy_gradient
@@ -128,7 +128,7 @@ def test_several_updates_follow_each_rollout() -> None:
   agent = agent_lib.make(
     config, environment.spec, actor_critic.ActorCritic(**BINS)
   )
-  agents = training.make(agent, environment, 1)
+  agents = parallel.make(agent, environment, 1)
   start = agents.init(KEYS[:1])
   state = jax.tree.map(lambda x: x[0], start)
   trained, _ = agents.advance({}, start, 4)
@@ -203,7 +203,7 @@ def test_calls_on_the_host_add_up(number: int) -> None:
     on_policy_share=0.25,
   )
   agent = agent_lib.make(config, Circle.spec, actor_critic.ActorCritic(**BINS))
-  agents = training.make(agent, Circle(), 1)
+  agents = parallel.make(agent, Circle(), 1)
   whole, _ = agents.advance({}, agents.init(KEYS[:1]), 8)
   assert whole.replay['added'].tolist() == [64 // number]
   expected = numbers((whole.learner, whole.acting))
@@ -290,16 +290,16 @@ class Counting(catch.Catch):
 KEYS = jax.random.split(jax.random.key(7), 3)
 
 
-def make_agents() -> training.DeviceTraining:
+def make_agents() -> parallel.DeviceTraining:
   environment = Counting(4, 3)
   agent = agent_lib.make(
     SMALL, environment.spec, actor_critic.ActorCritic(**BINS)
   )
-  return training.DeviceTraining(agent, environment)
+  return parallel.DeviceTraining(agent, environment)
 
 
 @pytest.fixture(scope='module')
-def agents() -> training.DeviceTraining:
+def agents() -> parallel.DeviceTraining:
   return make_agents()
 
 
@@ -308,7 +308,7 @@ def numbers(tree: Any) -> Any:
   return jax.tree.map(lambda x: np.asarray(files.to_data(x)), tree)
 
 
-def test_calls_add_up(agents: training.DeviceTraining) -> None:
+def test_calls_add_up(agents: parallel.DeviceTraining) -> None:
   once, logs = agents.advance({}, agents.init(KEYS), 10)
   train_state, first = agents.advance({}, agents.init(KEYS), 5)
   twice, second = agents.advance({}, train_state, 5)
@@ -328,7 +328,7 @@ def test_calls_add_up(agents: training.DeviceTraining) -> None:
 
 
 def test_calls_of_any_length_give_the_same_results(
-  agents: training.DeviceTraining, monkeypatch: pytest.MonkeyPatch
+  agents: parallel.DeviceTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   """Bit for bit: how long calls take must not show in the metrics."""
   run = agents._advance
@@ -343,7 +343,7 @@ def test_calls_of_any_length_give_the_same_results(
 
   monkeypatch.setattr(agents, '_advance', Noted())
   monkeypatch.setattr(agents, '_fixed_seconds', None)
-  monkeypatch.setattr(training, '_CALL_SECONDS', 1e9)
+  monkeypatch.setattr(parallel, '_CALL_SECONDS', 1e9)
   monkeypatch.setattr(agents, '_rollouts_per_call', 10**9)
   whole = agents.advance({}, agents.init(KEYS), 10)
   assert lengths == [0, 10]  # The first measures the fixed time.
@@ -367,16 +367,16 @@ def test_calls_of_any_length_give_the_same_results(
 def test_the_fixed_time_of_a_call_does_not_shorten_calls(
   number: int, seconds: float, fixed: float, expected: int
 ) -> None:
-  assert training._next_number(number, seconds, fixed) in (
+  assert parallel._next_number(number, seconds, fixed) in (
     expected - 1,  # Rounded down.
     expected,
   )
 
 
 def test_a_request_to_stop_waits_for_one_call(
-  agents: training.DeviceTraining, monkeypatch: pytest.MonkeyPatch
+  agents: parallel.DeviceTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  monkeypatch.setattr(training, '_CALL_SECONDS', 0.0)
+  monkeypatch.setattr(parallel, '_CALL_SECONDS', 0.0)
   monkeypatch.setattr(agents, '_rollouts_per_call', 1)
   answers = iter([False, False, True])
   stopped = agents.attempt({}, agents.init(KEYS), 10, lambda: next(answers))
@@ -390,7 +390,7 @@ def test_a_request_to_stop_waits_for_one_call(
 
 
 def test_one_program_for_any_number_of_updates(
-  agents: training.DeviceTraining,
+  agents: parallel.DeviceTraining,
 ) -> None:
   train_state, _ = agents.advance({}, agents.init(KEYS), 1)
   traces, seconds = Counting.traces, compilation.seconds()
@@ -403,7 +403,7 @@ def test_one_program_for_any_number_of_updates(
 
 
 def test_the_state_that_is_passed_in_is_donated(
-  agents: training.DeviceTraining,
+  agents: parallel.DeviceTraining,
 ) -> None:
   train_state = agents.init(KEYS)
   agents.advance({}, train_state, 1)
@@ -415,7 +415,7 @@ def test_the_state_that_is_passed_in_is_donated(
   assert not kept, f'not donated: {kept}'
 
 
-def test_agents_share_nothing(agents: training.DeviceTraining) -> None:
+def test_agents_share_nothing(agents: parallel.DeviceTraining) -> None:
   together, logs = agents.advance({}, agents.init(KEYS), 4)
   one = make_agents()
   alone, logs_alone = one.advance({}, one.init(KEYS[1:2]), 4)
@@ -437,7 +437,7 @@ def test_replay_on_the_host_takes_no_memory_of_the_device() -> None:
   agent = agent_lib.make(
     config, environment.spec, actor_critic.ActorCritic(**BINS)
   )
-  host = training.make(agent, environment, num_agents=2)
+  host = parallel.make(agent, environment, num_agents=2)
   state = host.init(KEYS[:2])
   on_device = agent.empty_replay
   assert memory.tree_bytes(jax.eval_shape(on_device)) > 10_000_000
@@ -483,7 +483,7 @@ def test_only_an_agent_with_a_core_recalls(
     RULES['actor_critic'],
   )
   probe = probes.Probe(jnp.int32(probes.Kind.RECALL))
-  agents = training.DeviceTraining(agent, probe)
+  agents = parallel.DeviceTraining(agent, probe)
   train_state = agents.init(jax.random.split(jax.random.key(0), 1))
   train_state, _ = agents.advance({}, train_state, 300)
   (reward,) = jax.vmap(episodes.mean_return)(train_state.acting.episodes)

@@ -26,10 +26,10 @@ from disco_rl.agent import resolution
 from disco_rl.api import trainer as trainer_lib
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import protocol
-from disco_rl.evaluation import runner
 from disco_rl.meta_training import build
 from disco_rl.meta_training import held_out
 from disco_rl.meta_training import meta_trainer
+from disco_rl.training import runner
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry

@@ -5,12 +5,12 @@ import pathlib
 from typing import Any
 from unittest import mock
 
-import evaluating
 import launching
 import numpy as np
 from PIL import Image
 import pytest
 import small
+import train_runs
 
 from disco_rl import types
 from disco_rl.agent import episodes
@@ -23,13 +23,13 @@ from disco_rl.analysis import recording
 from disco_rl.analysis import scenes
 from disco_rl.analysis import sensitivity
 from disco_rl.analysis import traces
-from disco_rl.evaluation import learning_curves
 from disco_rl.runtime import metrics
+from disco_rl.training import learning_curves
 from disco_rl.update_rules import disco
 from launch import analyse
 
 AGENT = (
-  *evaluating.CATCH,
+  *train_runs.CATCH,
   '--config.seeds=1',
   '--config.updates=4',
   '--config.log_every=1',
@@ -46,7 +46,7 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
   """A run with a small rule that has y and z."""
   small.save(tmp_path / 'rule.npz', small.arrays())
   rule = f'--config.rule={tmp_path / "rule.npz"}'
-  evaluating.launch(tmp_path / 'run', *AGENT, rule)
+  train_runs.launch(tmp_path / 'run', *AGENT, rule)
   return tmp_path / 'run'
 
 
@@ -287,6 +287,6 @@ def test_curves_need_metrics_of_the_run(tmp_path: pathlib.Path) -> None:
 def test_what_cannot_be_drawn_is_refused(tmp_path: pathlib.Path) -> None:
   assert 'Name the run' in error()
   assert 'holds no run of disco-rl train' in error(workdir=str(tmp_path))
-  evaluating.launch(tmp_path, *AGENT)
+  train_runs.launch(tmp_path, *AGENT)
   message = 'actor_critic, is hand-designed'
   assert message in error(workdir=str(tmp_path))

@@ -29,10 +29,10 @@ from disco_rl.environments import base
 from disco_rl.environments import wrapping
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import catch
-from disco_rl.evaluation import checks
-from disco_rl.evaluation import player as player_lib
-from disco_rl.evaluation import runner
 from disco_rl.maths import optimizers
+from disco_rl.training import checks
+from disco_rl.training import player as player_lib
+from disco_rl.training import runner
 from disco_rl.update_rules import disco
 from examples import own_rule
 
@@ -821,7 +821,7 @@ def test_64_bits_are_refused(trainer: disco_rl.Trainer) -> None:
     lambda: disco_rl.Trainer('catch/4x3', RULE, **small.AGENT),
     lambda: disco_rl.Learner(NETWORK, SPEC, RULE),
     lambda: trainer.train(1),
-    lambda: runner.Evaluation(runner.EvaluationConfig()),
+    lambda: runner.TrainingRun(runner.TrainingConfig()),
   )
   with jax.enable_x64(True):
     for start in starts:

@@ -22,8 +22,8 @@ import disco_rl
 from disco_rl import types as types_lib
 from disco_rl.environments import base
 from disco_rl.environments.jax_native import catch
-from disco_rl.evaluation import player
 from disco_rl.runtime import npz
+from disco_rl.training import player
 
 RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=3.0)
 

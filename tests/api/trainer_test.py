@@ -5,13 +5,13 @@ import contextlib
 import functools
 import pathlib
 
-import evaluating
 import gymnasium
 import jax
 import launching
 import numpy as np
 import pytest
 import small
+import train_runs
 
 import disco_rl
 from disco_rl.agent import agent as agent_lib
@@ -22,7 +22,7 @@ from disco_rl.runtime import workdirs
 from launch import train as launcher
 
 RULE = disco_rl.load_rule('actor_critic', num_bins=41, max_abs_value=3.0)
-# Those of `evaluating.CATCH`.
+# Those of `train_runs.CATCH`.
 AGENT = {
   'learning_rate': 0.01,
   'unroll_length': 6,
@@ -34,7 +34,7 @@ AGENT = {
   'action_model_head': 8,
 }
 SEVERAL = (
-  *(x for x in evaluating.CATCH if 'updates' not in x and 'seeds' not in x),
+  *(x for x in train_runs.CATCH if 'updates' not in x and 'seeds' not in x),
   *('--config.seeds=5', '--config.evaluate_every=100'),
   '--config.evaluate_episodes=3',
 )
@@ -90,7 +90,7 @@ def test_budgets_are_rounded_and_said(
 def test_both_budgets_are_refused_by_the_command(
   tmp_path: pathlib.Path,
 ) -> None:
-  message = evaluating.error(tmp_path, *evaluating.CATCH, '--config.steps=100')
+  message = train_runs.error(tmp_path, *train_runs.CATCH, '--config.steps=100')
   assert '--config.steps and --config.updates both say how long' in message
 
 
@@ -139,7 +139,7 @@ def test_several_agents_in_a_file(
 def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """A run of the command with five agents and evaluations."""
   workdir = tmp_path_factory.mktemp('several') / 'run'
-  evaluating.launch(workdir, *SEVERAL, '--config.steps=235')
+  train_runs.launch(workdir, *SEVERAL, '--config.steps=235')
   return workdir
 
 
@@ -185,8 +185,8 @@ def test_a_trainer_and_the_command_agree(run: pathlib.Path) -> None:
 def test_evaluations_resume_to_the_same_results(
   run: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-  evaluating.launch(tmp_path / 'run', *SEVERAL, '--config.updates=12')
-  evaluating.launch(tmp_path / 'run', *SEVERAL, '--config.updates=20')
+  train_runs.launch(tmp_path / 'run', *SEVERAL, '--config.updates=12')
+  train_runs.launch(tmp_path / 'run', *SEVERAL, '--config.updates=20')
   read = lambda folder: metrics.read(folder / 'metrics.csv')
   expected, found = read(run), read(tmp_path / 'run')
   is_common = ~np.isin(found['update'], [12])
@@ -211,7 +211,7 @@ def test_a_killed_run_has_the_same_evaluations_and_best_agents(
 ) -> None:
   arguments = (*SEVERAL, '--config.steps=235')
   launching.kill(launcher, tmp_path, 'update', 15, *arguments)
-  evaluating.launch(tmp_path, *arguments)
+  train_runs.launch(tmp_path, *arguments)
   assert (tmp_path / 'metrics.csv').read_bytes() == (
     run / 'metrics.csv'
   ).read_bytes()
@@ -250,7 +250,7 @@ def test_an_agent_on_the_host_does_not_depend_on_the_number_of_agents() -> None:
 
 
 def test_runs_without_evaluations_have_no_best(tmp_path: pathlib.Path) -> None:
-  evaluating.launch(tmp_path, *evaluating.CATCH, '--config.updates=1')
+  train_runs.launch(tmp_path, *train_runs.CATCH, '--config.updates=1')
   with pytest.raises(ValueError, match='no best agent: .*evaluate_every=STEPS'):
     disco_rl.load_policy(tmp_path, best=True)
 

@@ -7,7 +7,7 @@ import pytest
 
 from configs import evaluate as evaluate_config
 from disco_rl.environments import registry
-from disco_rl.evaluation import runner
+from disco_rl.training import runner
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from disco_rl.environments import registry
 from disco_rl.environments import suites
 from disco_rl.environments.host import dmlab
 from disco_rl.environments.host import procgen
@@ -10,7 +11,7 @@ from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.environments.jax_native import gymnax_adapter
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import reference_scores
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
 
 SCALED = (
   *suites.SUITES['atari57'],
@@ -93,7 +94,7 @@ def test_without_references_returns_are_raw(environment: str) -> None:
 
 @pytest.mark.parametrize('boxes', range(1, 8))
 def test_a_threshold_separates_solved_sokoban_from_unsolved(boxes: int) -> None:
-  threshold = normalization.success_threshold('sokoban')
+  threshold = registry.success_threshold('sokoban')
   assert threshold is not None
   # After 120 steps: the only box on its target; all boxes but one.
   worst_solution = 1 + 10 - 0.1 * 120
@@ -138,20 +139,3 @@ def test_tables_of_the_paper_are_complete(
   assert statistics.iqm(np.array(scores)[None]) == pytest.approx(
     expected, abs=1e-3
   )
-
-
-def test_crafter_score() -> None:
-  # Hafner, 2022: exp(mean(ln(1 + s))) - 1 of percentages.
-  assert normalization.crafter_score([0.0] * 22) == 0
-  assert normalization.crafter_score([1.0] * 22) == pytest.approx(100)
-  # sqrt((1 + 8) * (1 + 0)) - 1
-  assert normalization.crafter_score([0.08, 0.0]) == pytest.approx(2.0)
-  np.testing.assert_allclose(
-    normalization.crafter_score([[0.08, 0.0], [0.0, 0.0]]), [2.0, 0.0]
-  )
-
-
-@pytest.mark.parametrize('rates', [[0.5, 50.0], [-0.1], [np.nan]])
-def test_percentages_are_rejected(rates: list[float]) -> None:
-  with pytest.raises(ValueError, match='between 0 and 1'):
-    normalization.crafter_score(rates)

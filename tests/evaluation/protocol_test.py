@@ -18,7 +18,7 @@ from disco_rl.evaluation import comparison
 from disco_rl.evaluation import contenders as contenders_lib
 from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import protocol_report
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 

@@ -12,12 +12,12 @@ from disco_rl.evaluation import comparison
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import report
 from disco_rl.evaluation import report_figures
-from disco_rl.evaluation import runner
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
 from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
+from disco_rl.training import runner
 
 SETUP = report.Setup('Much.', 'A score.', {'agents': 3})
 
@@ -49,7 +49,7 @@ def test_steps_of_atari_are_said_to_be_frames(
   environment: str, steps: str, has_frames: bool
 ) -> None:
   """10 updates of 10 environments, 28 actions each."""
-  config = runner.EvaluationConfig(environment=environment, updates=10)
+  config = runner.TrainingConfig(environment=environment, updates=10)
   extent = report.of_training([config]).extent
   assert f'in {steps} environment steps.' in extent
   assert ('frames' in extent) == has_frames

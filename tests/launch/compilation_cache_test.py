@@ -23,12 +23,12 @@ import pytest
 
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments.jax_native import catch
-from disco_rl.evaluation import training
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
 from disco_rl.runtime import compilation_cache as runtime_cache
 from disco_rl.runtime import files
+from disco_rl.training import parallel
 from disco_rl.update_rules import registry
 from launch import common
 
@@ -175,7 +175,7 @@ def test_a_program_from_the_cache_computes_the_same_bit_for_bit(
   def train() -> Any:
     jax_cache.reset_cache()
     jax.clear_caches()
-    agents = training.make(agent, environment, 2)
+    agents = parallel.make(agent, environment, 2)
     state, _ = agents.advance(params, agents.init(keys), 5)
     return jax.tree.map(files.to_data, state)
 

@@ -2,10 +2,10 @@
 
 import pathlib
 
-from evaluating import CATCH
-from evaluating import launch
 from pretending import Pretended
 import pytest
+from train_runs import CATCH
+from train_runs import launch
 
 
 @pytest.fixture(scope='session')

@@ -17,11 +17,11 @@ import pytest
 from configs import disco103
 from configs import quickstart
 from disco_rl.environments.host import adapters
-from disco_rl.evaluation import learning_curves
 from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import digests
 from disco_rl.runtime import sharding
+from disco_rl.training import learning_curves
 from launch import compare
 from launch import errors
 from launch import meta_train

@@ -5,12 +5,12 @@ import pathlib
 import shutil
 from typing import Any
 
-from evaluating import CATCH
-from evaluating import error
-from evaluating import launch
 import launching
 import numpy as np
 import pytest
+from train_runs import CATCH
+from train_runs import error
+from train_runs import launch
 
 import disco_rl
 from disco_rl.runtime import files

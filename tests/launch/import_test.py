@@ -16,9 +16,9 @@ import disco_rl
 from disco_rl.environments import families
 from disco_rl.environments import registry as environments
 from disco_rl.environments.jax_native import catch
-from disco_rl.evaluation import runner
 from disco_rl.runtime import loggers
 from disco_rl.runtime import workdirs
+from disco_rl.training import runner
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import registry as rules
 from launch import analyse

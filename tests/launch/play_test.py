@@ -15,10 +15,10 @@ import pytest
 
 import disco_rl
 from disco_rl.api import loading
-from disco_rl.evaluation import stored
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
+from disco_rl.training import stored
 from launch import play
 
 call = functools.partial(launching.call_main, play)

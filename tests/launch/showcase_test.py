@@ -24,11 +24,11 @@ import small
 from benchmarks import small_runs
 from configs import quickstart
 from disco_rl.environments import suites
-from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import showcase as showcase_lib
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
+from disco_rl.training import learning_curves
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import cards
 from launch import showcase

@@ -15,10 +15,10 @@ from configs import evaluate
 from disco_rl import __main__ as command
 from disco_rl import config as config_lib
 from disco_rl import paths
-from disco_rl.evaluation import runner
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
 from disco_rl.runtime import workdirs
+from disco_rl.training import runner
 from disco_rl.update_rules import registry as rules
 from disco_rl.update_rules import sources
 from launch import common

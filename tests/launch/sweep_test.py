@@ -7,17 +7,16 @@ import re
 import shutil
 from typing import Any
 
-import evaluating
 import launching
 import numpy as np
 from pretending import Pretended
 import pytest
 import scipy.stats
+import train_runs
 
 from configs import robustness
 from disco_rl.environments import registry
 from disco_rl.evaluation import report_figures
-from disco_rl.evaluation import runner
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.meta_training import held_out_results
 from disco_rl.meta_training import meta_trainer
@@ -25,6 +24,7 @@ from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
+from disco_rl.training import runner
 from disco_rl.update_rules import sources
 from launch import scheduler
 from launch import sweep
@@ -36,7 +36,7 @@ QUICKSTART = f'--config={launching.REPOSITORY}/configs/evaluate.py:quickstart'
 RULES = ('actor_critic', 'policy_gradient')
 ENVIRONMENTS = ('catch/4x3', 'catch/3x3')
 TWO_RUNS = (
-  *(x for x in evaluating.CATCH if '.rule=' not in x),
+  *(x for x in train_runs.CATCH if '.rule=' not in x),
   f'--grid=rule={",".join(RULES)}',
 )
 FOUR_RUNS = (
@@ -347,9 +347,9 @@ def test_each_run_equals_a_single_run(
     monkeypatch.setenv(name, value)
   workdir = tmp_path / 'sweep'
   launch(workdir, *TWO_RUNS)
-  launching.call(train, tmp_path / 'run', *evaluating.CATCH)
+  launching.call(train, tmp_path / 'run', *train_runs.CATCH)
   run = workdir / 'rule-actor_critic'
-  assert {path.name for path in run.iterdir()} == evaluating.FILES
+  assert {path.name for path in run.iterdir()} == train_runs.FILES
   for name in ('metrics.csv', 'config.json'):
     alone = (tmp_path / 'run' / name).read_text()
     assert (run / name).read_text() == alone

@@ -10,11 +10,11 @@ import pytest
 from configs import benchmarks
 from configs import evaluate
 from disco_rl.environments import registry
-from disco_rl.evaluation import runner
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import lifetimes
 from disco_rl.meta_training import meta_trainer
+from disco_rl.training import runner
 
 
 def read(name: str, *arguments: str) -> meta_config.MetaTrainingConfig:

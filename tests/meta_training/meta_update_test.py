@@ -22,7 +22,6 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import cohort
 from disco_rl.agent import episodes
 from disco_rl.environments import base
-from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import device_group
@@ -32,6 +31,7 @@ from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
 from disco_rl.runtime import metrics
+from disco_rl.training import parallel
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
@@ -154,7 +154,7 @@ class Trial:
 
 
 class RecordedTraining:
-  """For `training.make`; agent i of trial t returns 10 t + i."""
+  """For `parallel.make`; agent i of trial t returns 10 t + i."""
 
   def __init__(self, num_agents: int):
     self.num_agents = num_agents
@@ -239,7 +239,7 @@ def discover(workdir: pathlib.Path, **changes: Any) -> Run:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(build, 'make_rule', make_rule)
     patch.setattr(build, 'make_groups', make_groups)
-    patch.setattr(training, 'make', make_training)
+    patch.setattr(parallel, 'make', make_training)
     # It refuses what are no parameters of a meta-network.
     patch.setattr(registry, 'save', save)
     meta_trainer.MetaTrainer(config).run(workdir, {})

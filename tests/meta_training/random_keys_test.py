@@ -25,7 +25,6 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
 from disco_rl.environments import base
 from disco_rl.environments.jax_native import catch
-from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import evolution
 from disco_rl.meta_training import host_group
@@ -35,6 +34,7 @@ from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import agent_network
 from disco_rl.networks import meta_network
 from disco_rl.networks import torsos
+from disco_rl.training import parallel
 from disco_rl.update_rules import actor_critic
 
 # Two environments for each agent, four rollouts in each meta-step.
@@ -249,7 +249,7 @@ def test_agents_that_learn_with_a_fixed_rule(
     environment.spec,
     rule,
   )
-  driver = training.make(agent, environment, 2)
+  driver = parallel.make(agent, environment, 2)
   state = driver.init(keys(1, 2))
   for num_updates in (1, 2):
     state, _ = driver.advance({}, state, num_updates)

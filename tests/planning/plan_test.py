@@ -14,10 +14,10 @@ from benchmarks import small_runs
 from configs import evaluate
 from configs import quickstart
 from disco_rl import planning
-from disco_rl.evaluation import runner
 from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
+from disco_rl.training import runner
 from launch import plan as launcher
 
 ONE = planning.Cluster(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from disco_rl import types
-from disco_rl.evaluation import training
 from disco_rl.networks import convolutions
 from disco_rl.runtime import backend
+from disco_rl.training import parallel
 
 Function = Callable[[types.Array], types.Array]
 
@@ -28,7 +28,7 @@ def convolution_gradient(x: types.Array) -> types.Array:
 
 
 def of_each_agent(x: types.Array) -> types.Array:
-  return training._for_each_agent(lambda row: row @ row, x)
+  return parallel._for_each_agent(lambda row: row @ row, x)
 
 
 FUNCTIONS: dict[str, Function] = {

@@ -12,11 +12,11 @@ import launching
 import numpy as np
 import pytest
 
-from disco_rl.evaluation import runner
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import loggers
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
+from disco_rl.training import runner
 
 SETTINGS = {
   'learning_rate': 1e-3,

@@ -18,7 +18,7 @@ ENVIRONMENTS = {
 # Every torso with and without a core, in both kinds of environments.
 CASES = [
   f'{what}:{torso}:{core}:{environment}'
-  for what in ('discovery', 'evaluation')
+  for what in ('discovery', 'training')
   for torso, environments in ENVIRONMENTS.items()
   for core in (0, 4)
   for environment in environments

@@ -4,9 +4,9 @@ import drawn
 import matplotlib.colors
 import numpy as np
 
-from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import report_figures
 from disco_rl.runtime import plotting
+from disco_rl.training import learning_curves
 
 
 def test_no_two_curves_look_alike() -> None:

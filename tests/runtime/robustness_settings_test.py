@@ -25,8 +25,8 @@ from configs import records
 from disco_rl import config as config_lib
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
-from disco_rl.evaluation import runner
 from disco_rl.meta_training import meta_trainer
+from disco_rl.training import runner
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
@@ -41,13 +41,13 @@ CATCH = evaluate_config.get_config('catch').to_dict()
 UNSET = {
   name: {x for x, v in base.items() if v is None}
   for name, base in (
-    ('evaluation', evaluate_config.base()),
+    ('training', evaluate_config.base()),
     ('meta_training', meta_training.base()),
   )
 }
 DISCOVERY = quickstart.get_config().to_dict()
 CONFIGS: Mapping[str, Settings] = {
-  'evaluation': {
+  'training': {
     **records.defaults(evaluate_config.sections()).to_dict(),
     **{x: v for x, v in CATCH.items() if v is not None},
     'rule': 'actor_critic',  # Not a file to download.
@@ -158,12 +158,12 @@ def test_invalid_values_raise(name: str, setting: str) -> None:
 @pytest.mark.parametrize(
   'name, changes, message',
   [
-    ('evaluation', {'torso': 'impalla'}, 'Nearest: impala. There are mlp, '),
-    ('evaluation', {'hidden_sizes': ()}, r'=\(\) .* at least one dense layer'),
-    ('evaluation', {'channels': (4, -1)}, r'channels=\(4, -1\) .* positive'),
-    ('evaluation', {'compute_dtype': 'f16'}, 'one of float32, bfloat16'),
-    ('evaluation', {'replay_capacity': 1023}, '=1023 .* the nearest is 1024'),
-    ('evaluation', {'on_policy_share': 0.5}, '=0.5 must be at most 0.03125'),
+    ('training', {'torso': 'impalla'}, 'Nearest: impala. There are mlp, '),
+    ('training', {'hidden_sizes': ()}, r'=\(\) .* at least one dense layer'),
+    ('training', {'channels': (4, -1)}, r'channels=\(4, -1\) .* positive'),
+    ('training', {'compute_dtype': 'f16'}, 'one of float32, bfloat16'),
+    ('training', {'replay_capacity': 1023}, '=1023 .* the nearest is 1024'),
+    ('training', {'on_policy_share': 0.5}, '=0.5 must be at most 0.03125'),
     ('meta_training', {'environments': ''}, 'must name at least one'),
     ('meta_training', {'estimator': 'x'}, 'one of differentiation, evolution'),
     (
@@ -203,7 +203,7 @@ def test_errors_state_the_remedy(
 
 
 def test_the_remedies_are_valid() -> None:
-  assert is_built('evaluation', {'on_policy_share': 0.03125})
+  assert is_built('training', {'on_policy_share': 0.03125})
   assert is_built('meta_training', {'agents': 1, 'validation_trajectories': 25})
 
 
@@ -278,7 +278,7 @@ def parse(*arguments: str) -> str | dict[str, Any]:
     return launching.message_of(ended)
 
 
-SETTING = st.sampled_from(sorted(CONFIGS['evaluation']))
+SETTING = st.sampled_from(sorted(CONFIGS['training']))
 PIECE = st.text('.[]()0\'"ab_ =-', max_size=4)
 
 
@@ -291,7 +291,7 @@ def test_malformed_flags(setting: str, value: str) -> None:
   answer = parse(f'--config.{setting}={value}')
   name = setting.split('=')[0]
   if not isinstance(answer, str):
-    assert name in CONFIGS['evaluation'] or '[' in name or ' ' in name
+    assert name in CONFIGS['training'] or '[' in name or ' ' in name
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ import launching
 import pytest
 
 from disco_rl.api import agent_files
-from disco_rl.evaluation import learning_curves
 from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import forks
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
+from disco_rl.training import learning_curves
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import weights
 

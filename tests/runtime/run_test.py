@@ -1,6 +1,6 @@
 """Tests of disco_rl/runtime/run.py: runs whose steps do nothing but take time.
 
-Seconds pass by a clock that the steps move. Whole runs: evaluate_test.py and
+Seconds pass by a clock that the steps move. Whole runs: train_test.py and
 meta_train_test.py.
 """
 

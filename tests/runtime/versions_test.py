@@ -6,14 +6,13 @@ import re
 import tarfile
 from typing import Any
 
-import evaluating
 import launching
 import numpy as np
 import pytest
+import train_runs
 
 import disco_rl
 from disco_rl import config as config_lib
-from disco_rl.evaluation import runner
 from disco_rl.meta_training import config as meta_config
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import files
@@ -21,6 +20,7 @@ from disco_rl.runtime import metrics
 from disco_rl.runtime import npz
 from disco_rl.runtime import versions
 from disco_rl.runtime import workdirs
+from disco_rl.training import runner
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import weights
@@ -37,7 +37,7 @@ AGENT = {
   'action_model_lstm': 2,
   'action_model_head': 2,
 }
-EVALUATION = {
+TRAINING = {
   **AGENT,
   'environment': 'catch/2x2',
   'rule': 'actor_critic',
@@ -119,7 +119,7 @@ def defaults(*sections: Mapping[str, list[config_lib.Setting]]) -> Any:
 
 PRESENT = {
   'evaluate': lambda: defaults(
-    config_lib.sections(runner.EvaluationConfig),
+    config_lib.sections(runner.TrainingConfig),
     config_lib.sections(*registry.classes(), nested=False),
   ),
   'meta_train': lambda: defaults(
@@ -247,13 +247,13 @@ def test_infinity_is_a_value_like_others() -> None:
 # Runs.
 
 
-def test_an_evaluation_of_version_0_2_continues(
+def test_a_training_of_version_0_2_continues(
   old: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   workdir = old / 'evaluation'
   before = (workdir / 'metrics.csv').read_text()
-  settings = flags('evaluate.py:catch', EVALUATION, updates=6)
-  evaluating.launch(workdir, *settings)
+  settings = flags('evaluate.py:catch', TRAINING, updates=6)
+  train_runs.launch(workdir, *settings)
   assert 'warning' not in capsys.readouterr().err
   # Which the rule does not recommend any longer.
   assert metrics.read_json(workdir / 'config.json')['learning_rate'] == 0.01
@@ -264,15 +264,15 @@ def test_an_evaluation_of_version_0_2_continues(
   np.testing.assert_array_equal(columns['environment_steps'], [6, 12, 18])
   written = metrics.read_json(workdir / 'config.json')
   assert written.pop('version') == '0.2.0'
-  evaluating.launch(workdir, *settings)
+  train_runs.launch(workdir, *settings)
   assert set(written) >= {'updates', 'warm_up_updates'}
 
   # A setting that it lacks has its default, and no other value.
   del written['warm_up_updates']
   metrics.write_json(workdir / 'config.json', written)
-  evaluating.launch(workdir, *settings)
+  train_runs.launch(workdir, *settings)
   metrics.write_json(workdir / 'config.json', written)
-  assert 'warm_up_updates was 0, is 5.' in evaluating.error(
+  assert 'warm_up_updates was 0, is 5.' in train_runs.error(
     workdir, *settings, '--config.warm_up_updates=5'
   )
 

@@ -19,11 +19,11 @@ import small
 from configs import quickstart
 import disco_rl
 from disco_rl.api import rules as rules_lib
-from disco_rl.evaluation import runner
 from disco_rl.evaluation import runs
 from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import workdirs
+from disco_rl.training import runner
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
@@ -150,7 +150,7 @@ def test_shipped_rules_are_known_by_name(shipped: pathlib.Path) -> None:
   assert 'mine' not in disco_rl.rules()
 
 
-def test_discovery_and_evaluation_begin_with_a_shipped_rule(
+def test_discovery_and_training_begin_with_a_shipped_rule(
   shipped: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   settings = {**quickstart.get_config().to_dict(), 'rule': 'mine'}

@@ -5,8 +5,8 @@ of a resumed run also add up.
 """
 
 import numpy as np
+from numpy import typing as npt
 
-from disco_rl.evaluation import normalization
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
@@ -56,6 +56,31 @@ class Counter:
     }
 
 
+def crafter_score(success_rates: npt.ArrayLike) -> np.ndarray:
+  """Computes Crafter's score, exp(mean_i(log(1 + s_i))) - 1, in percent.
+
+  In this geometric mean over achievements i, rare ones count more than common
+  ones. 1 is added so that an achievement without success does not make it 0.
+
+  Args:
+    success_rates: The fraction of episodes that unlocked each achievement,
+      [..., achievements], in [0, 1].
+
+  Returns:
+    [...], from 0 to 100.
+
+  Raises:
+    ValueError: A rate is outside [0, 1].
+  """
+  rates = np.asarray(success_rates, float)
+  if not np.all((rates >= 0) & (rates <= 1)):
+    raise ValueError(
+      'Success rates must be fractions between 0 and 1; got values '
+      f'from {rates.min():g} to {rates.max():g}. Divide percentages by 100.'
+    )
+  return np.expm1(np.mean(np.log1p(100 * rates), axis=-1))
+
+
 def crafter_scores(
   csv_path: files.PathLike, updates: float = np.inf
 ) -> np.ndarray | None:
@@ -67,7 +92,7 @@ def crafter_scores(
 
   Returns:
     [S] from 0 to 100, NaN where no episode has ended; see
-    `normalization.crafter_score`. None without achievements.
+    `crafter_score`. None without achievements.
   """
   columns = metrics.read(csv_path)
   unlocked = [x for name, x in columns.items() if name.startswith(_UNLOCKED)]
@@ -83,5 +108,5 @@ def crafter_scores(
     rates = np.stack([total(x) for x in unlocked], axis=-1) / episodes[:, None]
   ended = episodes > 0
   scores = np.full(len(seeds), np.nan)
-  scores[ended] = normalization.crafter_score(rates[ended])
+  scores[ended] = crafter_score(rates[ended])
   return scores

@@ -1,4 +1,4 @@
-"""Parts of an evaluation, without training."""
+"""Parts of a training run, without training."""
 
 import functools
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 
 from disco_rl.agent import episodes
 from disco_rl.environments import base
-from disco_rl.evaluation import runner
+from disco_rl.training import runner
 
 
 @pytest.mark.parametrize('updates', [10, 1000])
@@ -43,12 +43,12 @@ def test_successes_are_episodes_above_a_threshold(
   state: Any = mock.Mock()
   # 120 steps of Sokoban cost 12, a box pays 1, the solution 10 more.
   state.acting.episodes = jnp.array([[-10.0, 1.9, -9.0], [2.0, 1.9, 13.0]])
-  evaluation: Any = mock.Mock()
-  evaluation._config.environment = 'sokoban/held_out'
-  rates = runner.Evaluation._success_rates(evaluation, state)
+  run: Any = mock.Mock()
+  run._config.environment = 'sokoban/held_out'
+  rates = runner.TrainingRun._success_rates(run, state)
   assert rates == pytest.approx([1 / 3, 1])
-  evaluation._config.environment = 'catch'
-  assert runner.Evaluation._success_rates(evaluation, state) is None
+  run._config.environment = 'catch'
+  assert runner.TrainingRun._success_rates(run, state) is None
 
 
 @pytest.mark.parametrize('is_saved', [False, True])
@@ -64,23 +64,21 @@ def test_environments_that_were_not_saved_begin_again(
   monkeypatch.setattr(runner.adapters, 'seed_after', after)
   counter = mock.Mock()
   monkeypatch.setattr(runner.achievements, 'Counter', counter)
-  evaluation: Any = mock.Mock()
+  run: Any = mock.Mock()
   replaced: list[Any] = []
-  cohort = evaluation._driver.cohort
+  cohort = run._driver.cohort
   cohort.replace_environments.side_effect = lambda make: replaced.append(make())
-  evaluation._make_again = functools.partial(
-    runner.Evaluation._make_again, evaluation
-  )
-  config = evaluation._config
+  run._make_again = functools.partial(runner.TrainingRun._make_again, run)
+  config = run._config
   config.configure_mock(environment='mine', seeds=2, seed=3, preprocessing='P')
   config.agent.num_environments = 4
   saved: dict[str, Any] = {runner.TRAIN_STATE: 'state', runner.BEST: 'best'}
   if is_saved:
     saved['environments'] = 'their states'
-  found = runner.Evaluation._resume(evaluation, 7, saved)
+  found = runner.TrainingRun._resume(run, 7, saved)
   cohort.resume.assert_called_once_with('state', saved.get('environments'))
   assert found is cohort.resume.return_value
-  assert evaluation._evaluator.best == 'best'
+  assert run._evaluator.best == 'best'
   told = capsys.readouterr().err
   if is_saved:
     make.assert_not_called()
@@ -90,6 +88,6 @@ def test_environments_that_were_not_saved_begin_again(
   assert 'fail' not in told
   make.assert_called_once_with('mine', 8, 307, 'P')
   assert replaced == [[environment]]
-  assert evaluation._environment is environment
+  assert run._environment is environment
   counter.assert_called_once_with(environment, 2)
-  assert evaluation._achievements is counter.return_value
+  assert run._achievements is counter.return_value

@@ -14,8 +14,8 @@ from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import on_host
-from disco_rl.evaluation import player
-from disco_rl.evaluation import playing
+from disco_rl.training import player
+from disco_rl.training import playing
 
 LENGTHS = (10, 1)
 

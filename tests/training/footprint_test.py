@@ -13,12 +13,12 @@ from configs import evaluate
 from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
-from disco_rl.evaluation import runner
-from disco_rl.evaluation import training
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.runtime import memory
 from disco_rl.runtime import workdirs
+from disco_rl.training import parallel
+from disco_rl.training import runner
 from disco_rl.update_rules import actor_critic
 
 BATCH, LENGTH, CAPACITY = 8, 5, 40
@@ -42,9 +42,9 @@ def make_agent(
   return agent_lib.make(config, spec, actor_critic.ActorCritic(num_bins=5))
 
 
-def make(agent: agent_lib.Agent, num_agents: int = 1) -> training.HostTraining:
+def make(agent: agent_lib.Agent, num_agents: int = 1) -> parallel.HostTraining:
   nothing: Any = None  # Environments are needed only to act.
-  return training.HostTraining(agent, nothing, num_agents)
+  return parallel.HostTraining(agent, nothing, num_agents)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_the_first_size_that_fits_is_chosen_and_kept(
     'hidden_sizes': (4,),
     'torso_chunk_size': torsos.AUTOMATIC,
   }
-  needs, tried = training.DeviceTraining.needs, []
+  needs, tried = parallel.DeviceTraining.needs, []
 
   def refuse_large_ones(self: Any, rule_params: types.Params) -> Any:
     size = self.agent.config.network.torso.chunk_size
@@ -131,12 +131,12 @@ def test_the_first_size_that_fits_is_chosen_and_kept(
       raise planning.DoesNotFitError('too large')
     return needs(self, rule_params)
 
-  monkeypatch.setattr(training.DeviceTraining, 'needs', refuse_large_ones)
+  monkeypatch.setattr(parallel.DeviceTraining, 'needs', refuse_large_ones)
   config = runner.config_of(settings)
-  evaluation = runner.Evaluation(config)
+  run = runner.TrainingRun(config)
   assert tried == [0, 512, 128]
   assert 'torso_chunk_size=128 fits into memory' in capfd.readouterr().err
-  evaluation.run(tmp_path, settings)
+  run.run(tmp_path, settings)
   kept = json.loads((tmp_path / 'config.json').read_text())
   assert kept['torso_chunk_size'] == 128
   again = workdirs.with_choices(tmp_path, settings)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy
 
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
 
 # Two rules in four environments, five and six agents.
 X = np.array(

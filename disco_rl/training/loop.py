@@ -13,10 +13,10 @@ from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.environments.host import data_checks
-from disco_rl.evaluation import base
-from disco_rl.evaluation import evaluator as evaluator_lib
 from disco_rl.runtime import progress
 from disco_rl.runtime import reports
+from disco_rl.training import base
+from disco_rl.training import evaluator as evaluator_lib
 
 # Metric -> value, for one agent after one stage.
 Row = dict[str, Any]

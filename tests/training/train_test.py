@@ -8,16 +8,16 @@ from typing import Any
 from unittest import mock
 
 import conformance
-from evaluating import CATCH
-from evaluating import CONFIG
-from evaluating import FILES
-from evaluating import error
-from evaluating import launch
 import jax
 import launching
 import numpy as np
 import pytest
 import small
+from train_runs import CATCH
+from train_runs import CONFIG
+from train_runs import FILES
+from train_runs import error
+from train_runs import launch
 
 from configs import evaluate as configs
 import disco_rl
@@ -25,12 +25,12 @@ from disco_rl import config as config_lib
 from disco_rl.agent import learner
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
-from disco_rl.evaluation import runner
-from disco_rl.evaluation import statistics
-from disco_rl.evaluation import training
+from disco_rl.maths import statistics
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
+from disco_rl.training import parallel
+from disco_rl.training import runner
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import sources
 from launch import train
@@ -56,7 +56,7 @@ def test_files(finished: pathlib.Path) -> None:
   assert settings['hidden_sizes'] == [16]
   assert settings['learning_rate'] == 0.01
   assert set(settings) == {
-    *config_lib.names(runner.EvaluationConfig),
+    *config_lib.names(runner.TrainingConfig),
     *config_lib.names(actor_critic.ActorCritic),
   }
   assert (finished / 'curves.png').read_bytes().startswith(b'\x89PNG')
@@ -191,7 +191,7 @@ def test_settings_that_are_not_finite_can_be_resumed(
 ) -> None:
   """JSON has no infinity, which turns clipping off."""
   stop = mock.Mock(side_effect=KeyboardInterrupt)
-  monkeypatch.setattr(training.DeviceTraining, 'init', stop)
+  monkeypatch.setattr(parallel.DeviceTraining, 'init', stop)
   for _ in range(2):
     with pytest.raises(KeyboardInterrupt):
       launch(tmp_path, *CATCH, '--config.max_abs_update=inf')
@@ -201,9 +201,9 @@ def test_settings_that_are_not_finite_can_be_resumed(
 def test_losses_that_are_not_finite(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  init = training.DeviceTraining.init
+  init = parallel.DeviceTraining.init
 
-  def poisoned(driver: training.DeviceTraining, keys: Any) -> Any:
+  def poisoned(driver: parallel.DeviceTraining, keys: Any) -> Any:
     train_state = init(driver, keys)
     params = jax.tree.map(
       lambda x: x.at[1].set(np.nan), train_state.learner.params
@@ -211,7 +211,7 @@ def test_losses_that_are_not_finite(
     learner = dataclasses.replace(train_state.learner, params=params)
     return dataclasses.replace(train_state, learner=learner)
 
-  monkeypatch.setattr(training.DeviceTraining, 'init', poisoned)
+  monkeypatch.setattr(parallel.DeviceTraining, 'init', poisoned)
   message = error(tmp_path, *CATCH, '--config.seed=7')
   assert re.search(
     'loss.* of seed 8 became non-finite between updates 0 and 5[.].*'
@@ -322,7 +322,7 @@ def test_an_agent_does_not_depend_on_the_number_of_agents(
   monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
   init = mock.Mock(side_effect=KeyboardInterrupt)
-  monkeypatch.setattr(training.DeviceTraining, 'init', init)
+  monkeypatch.setattr(parallel.DeviceTraining, 'init', init)
   for i, arguments in enumerate(
     [(), ('--config.seeds=5',), ('--config.seed=1',)]
   ):
@@ -363,4 +363,4 @@ def test_every_variant_is_documented_and_can_be_built(
   conformance.skip_without(config.environment)
   # Accelerators have more memory than the machine that runs tests.
   monkeypatch.setattr(memory, 'total_bytes', lambda: 2**50)
-  runner.Evaluation(config).close()
+  runner.TrainingRun(config).close()

@@ -1,4 +1,4 @@
-"""Tests of what the programs of an evaluation depend on."""
+"""Tests of what the programs of a training depend on."""
 
 from typing import Any
 from unittest import mock
@@ -11,10 +11,10 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base as environment_base
 from disco_rl.environments import registry
 from disco_rl.environments.jax_native import catch
-from disco_rl.evaluation import base
-from disco_rl.evaluation import training
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
+from disco_rl.training import base
+from disco_rl.training import parallel
 from disco_rl.update_rules import actor_critic
 
 RULE = actor_critic.ActorCritic(num_bins=5, max_abs_value=2.0)
@@ -57,7 +57,7 @@ def make(environment: Any) -> base.Training:
     replay_capacity=2,
   )
   agent = agent_lib.make(config, environment.spec, RULE)
-  return training.make(agent, environment, num_agents=1)
+  return parallel.make(agent, environment, num_agents=1)
 
 
 def texts(agents: base.Training) -> list[str]:
@@ -95,7 +95,7 @@ def test_only_programs_that_run_often_are_optimized() -> None:
 
 def test_episodes_that_cannot_be_resumed_begin_again() -> None:
   agents = make(discovering.Counting(0))
-  assert isinstance(agents, training.HostTraining)
+  assert isinstance(agents, parallel.HostTraining)
   state = agents.init(jax.vmap(jax.random.key)(np.arange(1)))
   state = discovering.in_episodes(state)
   saved = agents.cohort.save_episodes()
@@ -130,7 +130,7 @@ def test_logs_are_means_over_rollouts() -> None:
       sums + [sum(range(state, state + rest[-1])), rest[-1]],
     )
   )
-  outcome = training.DeviceTraining.attempt(agents, {}, 0, 20, lambda: False)
+  outcome = parallel.DeviceTraining.attempt(agents, {}, 0, 20, lambda: False)
   assert outcome.train_state == 10 and outcome.num_updates == 20
   assert outcome.logs.tolist() == [4.5, 1.0]
 

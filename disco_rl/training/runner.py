@@ -20,26 +20,25 @@ from disco_rl.agent import resolution
 from disco_rl.environments import base as environment_base
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments.host import adapters
-from disco_rl.evaluation import achievements
-from disco_rl.evaluation import base
-from disco_rl.evaluation import evaluator as evaluator_lib
-from disco_rl.evaluation import normalization
-from disco_rl.evaluation import player as player_lib
-from disco_rl.evaluation import statistics
-from disco_rl.evaluation import train_loop
-from disco_rl.evaluation import training
+from disco_rl.maths import statistics
 from disco_rl.runtime import backend
 from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
 from disco_rl.runtime import run as run_lib
+from disco_rl.training import achievements
+from disco_rl.training import base
+from disco_rl.training import evaluator as evaluator_lib
+from disco_rl.training import loop
+from disco_rl.training import parallel
+from disco_rl.training import player as player_lib
 from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationConfig(config_lib.Settings):
+class TrainingConfig(config_lib.Settings):
   """Settings of disco-rl train, besides those of agents and rules.
 
   Attributes:
@@ -153,15 +152,15 @@ class StartingPoint(config_lib.Settings):
 
 def config_of(
   settings: Mapping[str, object], rollouts: int | None = None
-) -> EvaluationConfig:
-  """Builds the config of an evaluation; see `resolve`."""
+) -> TrainingConfig:
+  """Builds the config of a training; see `resolve`."""
   return resolve(settings, rollouts)[0]
 
 
 def resolve(
   settings: Mapping[str, object], rollouts: int | None = None
-) -> tuple[EvaluationConfig, rule_registry.LoadedRule]:
-  """Builds the config of an evaluation from flat settings, and loads its rule.
+) -> tuple[TrainingConfig, rule_registry.LoadedRule]:
+  """Builds the config of a training from flat settings, and loads its rule.
 
   Args:
     settings: The settings by name, and those of `Budget` and `StartingPoint`.
@@ -185,7 +184,7 @@ def resolve(
   steps = config_lib.build(Budget, given).steps
   given.pop('steps', None)
   config = config_lib.build(
-    EvaluationConfig, given, agent=agent_lib.AgentConfig(), rule_settings={}
+    TrainingConfig, given, agent=agent_lib.AgentConfig(), rule_settings={}
   )
   rule_settings = {n: x for n, x in given.items() if n in of_rules}
   rule_registry.check_settings(rule_settings)
@@ -226,7 +225,7 @@ def _given(
   Raises:
     ValueError: A setting is unknown or not valid.
   """
-  records = (EvaluationConfig, Budget, StartingPoint)
+  records = (TrainingConfig, Budget, StartingPoint)
   known = {*chosen, *itertools.chain(*map(config_lib.names, records))}
   config_lib.check_names(settings, known, 'The config')
   given = {
@@ -238,7 +237,7 @@ def _given(
   for name, own in by_rule.items():
     config_lib.check_names(own, chosen, f'by_rule.{name}')
   given.pop('by_rule', None)
-  rule = f'{given.get("rule", EvaluationConfig.rule)}'
+  rule = f'{given.get("rule", TrainingConfig.rule)}'
   return {**by_rule.get(rule, {}), **given}
 
 
@@ -263,7 +262,7 @@ KEPT = (
 
 
 def complete(settings: Mapping[str, object]) -> dict[str, object]:
-  """Returns all settings of an evaluation, given some; see `config_of`."""
+  """Returns all settings of a training, given some; see `config_of`."""
   return config_lib.flatten(config_of(settings))
 
 
@@ -279,14 +278,14 @@ _DISK_REMEDY = (
 
 
 def steps_of(
-  config: EvaluationConfig, update: int, saved: Mapping[str, types.PyTree]
+  config: TrainingConfig, update: int, saved: Mapping[str, types.PyTree]
 ) -> int:
   """Returns the environment steps of each agent of a checkpoint."""
   return int(saved.get(STEPS, config.steps_after(update)))
 
 
-class Evaluation:
-  """One run in one folder.
+class TrainingRun:
+  """A training of several agents in one folder.
 
   The constructor reports every error in the settings before anything is
   compiled or written.
@@ -294,7 +293,7 @@ class Evaluation:
 
   def __init__(
     self,
-    config: EvaluationConfig,
+    config: TrainingConfig,
     rule: rule_registry.LoadedRule | None = None,
   ):
     """Builds the agent, its environments and its rule.
@@ -334,12 +333,12 @@ class Evaluation:
     self._achievements = achievements.Counter(environment, config.seeds)
 
   def _fit(
-    self, config: EvaluationConfig, rule: rule_base.UpdateRule
-  ) -> tuple[EvaluationConfig, base.Training, planning.Needs]:
+    self, config: TrainingConfig, rule: rule_base.UpdateRule
+  ) -> tuple[TrainingConfig, base.Training, planning.Needs]:
     """Prepares training with a config; raises if it does not fit."""
     agent = agent_lib.make(config.agent, self._environment.spec, rule)
     jax.eval_shape(lambda: agent.init_learner(jax.random.key(0)))
-    driver = training.make(agent, self._environment, config.seeds)
+    driver = parallel.make(agent, self._environment, config.seeds)
     needs = driver.needs(self._rule_params)
     needs.check()
     return config, driver, needs
@@ -489,10 +488,10 @@ class Evaluation:
     """
     config, latest, steps = self._config, train_state, environment_steps
 
-    def on_stage(stage: train_loop.Stage) -> None:
+    def on_stage(stage: loop.Stage) -> None:
       nonlocal latest, steps
       rows = self._rows(stage)
-      causes = functools.partial(train_loop.likely_causes, stage.train_state)
+      causes = functools.partial(loop.likely_causes, stage.train_state)
       metrics.check_finite(rows, run.step, causes, 'seed')
       writer.write(rows)
       latest, run.step = stage.train_state, stage.update
@@ -506,11 +505,11 @@ class Evaluation:
 
     every = map(config.agent.whole, (config.log_every, config.checkpoint_every))
     with run.writer() as writer:
-      train_loop.train(
+      loop.train(
         self._driver,
         self._rule_params,
         train_state,
-        train_loop.UpdateRange(run.step, config.updates, tuple(every), steps),
+        loop.UpdateRange(run.step, config.updates, tuple(every), steps),
         on_stage,
         run.should_stop,
         f'{config.environment} {config.rule}',
@@ -518,7 +517,7 @@ class Evaluation:
       )
     return latest, steps
 
-  def _rows(self, stage: train_loop.Stage) -> list[train_loop.Row]:
+  def _rows(self, stage: loop.Stage) -> list[loop.Row]:
     """Returns a row per seed, including the environment's own metrics."""
     success = self._success_rates(stage.train_state)
     unlocked = self._achievements.advance()
@@ -540,7 +539,7 @@ class Evaluation:
     self, train_state: agent_lib.AgentState
   ) -> list[float] | None:
     """Returns the fraction of recent episodes solved, if it is defined."""
-    threshold = normalization.success_threshold(self._config.environment)
+    threshold = environment_registry.success_threshold(self._config.environment)
     if threshold is None:
       return None
     solved = jax.vmap(episodes.fraction_above, in_axes=(0, None))
@@ -560,7 +559,7 @@ class Evaluation:
       'seeds': config.seeds,
       'updates': run.step,
       'environment_steps': environment_steps,
-      'return': statistics.summarize(train_loop.returns(train_state)),
+      'return': statistics.summarize(loop.returns(train_state)),
     }
     if self._evaluator:
       best = self._evaluator.best.mean_return
@@ -573,7 +572,7 @@ class Evaluation:
   def _draw(self, path: pathlib.Path) -> None:
     """Draws the learning curves of a run next to its metrics."""
     # Imported late: a start should not wait for matplotlib.
-    from disco_rl.evaluation import learning_curves
+    from disco_rl.training import learning_curves
 
     rows = learning_curves.read_curve(path.with_name('metrics.csv'))
     learning_curves.learning_curves(

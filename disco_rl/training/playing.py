@@ -7,7 +7,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
-from disco_rl.evaluation import statistics
+from disco_rl.maths import statistics
 from disco_rl.networks import agent_network
 from disco_rl.runtime import reports
 

@@ -41,7 +41,7 @@ class Outcome:
 
 
 class Training(abc.ABC):
-  """The training of S agents; made by `training.make`.
+  """The training of S agents; made by `parallel.make`.
 
   Attributes:
     cohort: Their environments and replay on the host.

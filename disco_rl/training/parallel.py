@@ -22,11 +22,11 @@ from disco_rl.agent import host_collector
 from disco_rl.agent import host_replay
 from disco_rl.agent import learner
 from disco_rl.environments import base
-from disco_rl.evaluation import base as training_base
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
+from disco_rl.training import base as training_base
 
 _Tree = TypeVar('_Tree')
 _Result = TypeVar('_Result')

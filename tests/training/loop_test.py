@@ -12,8 +12,8 @@ import pytest
 from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
-from disco_rl.evaluation import base
-from disco_rl.evaluation import train_loop
+from disco_rl.training import base
+from disco_rl.training import loop
 
 
 def train_state(acts_on: Any = None) -> agent_lib.AgentState:
@@ -67,12 +67,12 @@ class Agents:
 
 def run(
   agents: Any,
-  updates: train_loop.UpdateRange,
+  updates: loop.UpdateRange,
   should_stop: Callable[[], bool] = lambda: False,
-) -> list[train_loop.Stage]:
-  stages: list[train_loop.Stage] = []
+) -> list[loop.Stage]:
+  stages: list[loop.Stage] = []
   try:
-    train_loop.train(
+    loop.train(
       agents, {}, train_state(), updates, stages.append, should_stop, 'x'
     )
   except OSError as error:
@@ -83,7 +83,7 @@ def run(
 
 def test_stages_end_at_multiples() -> None:
   agents = Agents()
-  stages = run(agents, train_loop.UpdateRange(3, 14, (5, 4), 100))
+  stages = run(agents, loop.UpdateRange(3, 14, (5, 4), 100))
   assert agents.asked == ['compile', 1, 1, 3, 2, 2, 2]
   assert [stage.update for stage in stages] == [4, 5, 8, 10, 12, 14]
   assert [stage.is_last for stage in stages] == [False] * 5 + [True]
@@ -102,7 +102,7 @@ def test_stages_end_at_multiples() -> None:
 
 def test_nothing_is_done_where_nothing_is_left() -> None:
   agents = Agents()
-  assert not run(agents, train_loop.UpdateRange(7, 7, (5,)))
+  assert not run(agents, loop.UpdateRange(7, 7, (5,)))
   assert not agents.asked
 
 
@@ -112,7 +112,7 @@ def test_nothing_is_done_where_nothing_is_left() -> None:
 def test_what_is_complete_is_handed_over_before_an_error(
   fails_after: int, update: int, rows: int
 ) -> None:
-  stages = run(Agents(fails_after), train_loop.UpdateRange(0, 20, (5,)))
+  stages = run(Agents(fails_after), loop.UpdateRange(0, 20, (5,)))
   assert [stage.update for stage in stages] == [5, update]
   assert len(stages[-1].rows) == rows
 
@@ -120,7 +120,7 @@ def test_what_is_complete_is_handed_over_before_an_error(
 def test_a_request_to_stop_ends_with_the_stage() -> None:
   agents = Agents()
   stages = run(
-    agents, train_loop.UpdateRange(0, 20, (5,)), lambda: len(agents.asked) > 2
+    agents, loop.UpdateRange(0, 20, (5,)), lambda: len(agents.asked) > 2
   )
   assert [(stage.update, stage.is_last) for stage in stages] == [
     (5, False),
@@ -132,12 +132,12 @@ def test_the_bar_says_when_programs_are_compiled(
   capsys: pytest.CaptureFixture[str],
 ) -> None:
   agents = Agents()
-  run(agents, train_loop.UpdateRange(0, 5, (5,)))
+  run(agents, loop.UpdateRange(0, 5, (5,)))
   first, second, *_ = capsys.readouterr().err.splitlines()
   assert 'compiling' in first
   assert 'compiling' not in second
   agents.is_compiled = True
-  run(agents, train_loop.UpdateRange(0, 5, (5,)))
+  run(agents, loop.UpdateRange(0, 5, (5,)))
   assert 'compiling' not in capsys.readouterr().err
 
 
@@ -154,4 +154,4 @@ def test_huge_observations_are_named_as_the_cause(
 ) -> None:
   observation = {'x': jnp.array([[0.0, -largest]]), 'n': jnp.ones((1, 1), int)}
   state = train_state(actor.ActorState((), observation, ()))
-  assert re.match(cause, train_loop.likely_causes(state))
+  assert re.match(cause, loop.likely_causes(state))

@@ -8,7 +8,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
-from disco_rl.evaluation import player as player_lib
+from disco_rl.training import player as player_lib
 
 
 @types.record

@@ -7,10 +7,10 @@ from matplotlib import lines
 import numpy as np
 import pytest
 
-from disco_rl.evaluation import learning_curves
 from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
+from disco_rl.training import learning_curves
 
 STEPS = 5600 * np.arange(1, 21)
 # Of three seeds.

@@ -16,9 +16,9 @@ from disco_rl.environments import family
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
 from disco_rl.environments.jax_native import on_host
-from disco_rl.evaluation import checks
-from disco_rl.evaluation import playing
 from disco_rl.networks import agent_network
+from disco_rl.training import checks
+from disco_rl.training import playing
 
 # The number of environments that play in parallel.
 _MAX_ENVIRONMENTS = 16

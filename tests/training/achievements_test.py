@@ -6,11 +6,10 @@ import pathlib
 import numpy as np
 import pytest
 
-from disco_rl.evaluation import achievements
 from disco_rl.evaluation import comparison
-from disco_rl.evaluation import normalization
 from disco_rl.evaluation import report
 from disco_rl.runtime import metrics
+from disco_rl.training import achievements
 
 
 @dataclasses.dataclass
@@ -77,13 +76,13 @@ def _rows(
 def test_scores_are_of_all_episodes_of_an_agent(csv_path: pathlib.Path) -> None:
   rates = [[3 / 10, 6 / 10], [2 / 4, 1 / 4]]
   np.testing.assert_allclose(
-    achievements.crafter_scores(csv_path), normalization.crafter_score(rates)
+    achievements.crafter_scores(csv_path), achievements.crafter_score(rates)
   )
 
 
 def test_later_rows_are_left_out(csv_path: pathlib.Path) -> None:
   first, second = achievements.crafter_scores(csv_path, 1)
-  assert first == pytest.approx(normalization.crafter_score([2 / 3, 0]))
+  assert first == pytest.approx(achievements.crafter_score([2 / 3, 0]))
   assert np.isnan(second)
 
 
@@ -107,3 +106,20 @@ def test_the_report_shows_the_scores(
   summary = metrics.read_json(tmp_path / 'summary.json')
   written = summary['benchmarks']['crafter']['rules']['disco103']
   assert written['crafter_scores']['crafter']['mean'] == pytest.approx(mean)
+
+
+def test_crafter_score() -> None:
+  # Hafner, 2022: exp(mean(ln(1 + s))) - 1 of percentages.
+  assert achievements.crafter_score([0.0] * 22) == 0
+  assert achievements.crafter_score([1.0] * 22) == pytest.approx(100)
+  # sqrt((1 + 8) * (1 + 0)) - 1
+  assert achievements.crafter_score([0.08, 0.0]) == pytest.approx(2.0)
+  np.testing.assert_allclose(
+    achievements.crafter_score([[0.08, 0.0], [0.0, 0.0]]), [2.0, 0.0]
+  )
+
+
+@pytest.mark.parametrize('rates', [[0.5, 50.0], [-0.1], [np.nan]])
+def test_percentages_are_rejected(rates: list[float]) -> None:
+  with pytest.raises(ValueError, match='between 0 and 1'):
+    achievements.crafter_score(rates)

@@ -1,4 +1,4 @@
-"""Reads agents of finished and running evaluations from their folders."""
+"""Reads agents of finished and running trainings from their folders."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -14,18 +14,18 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
 from disco_rl.environments import base as environment_base
 from disco_rl.environments import registry as environment_registry
-from disco_rl.evaluation import evaluator
-from disco_rl.evaluation import runner
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import files
 from disco_rl.runtime import forks
 from disco_rl.runtime import workdirs
+from disco_rl.training import evaluator
+from disco_rl.training import runner
 from disco_rl.update_rules import registry as rule_registry
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredAgent:
-  """One agent of an evaluation, from its newest checkpoint.
+  """One agent of a training, from its newest checkpoint.
 
   Attributes:
     config: The settings of the run.
@@ -39,7 +39,7 @@ class StoredAgent:
       on the host it contains only the counts of replay.
   """
 
-  config: runner.EvaluationConfig
+  config: runner.TrainingConfig
   rule: rule_registry.LoadedRule
   agent: agent_lib.Agent
   spec: types.EnvironmentSpec
@@ -50,7 +50,7 @@ class StoredAgent:
 
 
 def read_settings(workdir: files.PathLike) -> Mapping[str, object]:
-  """Reads the flat settings of an evaluation from its config.json.
+  """Reads the flat settings of a training from its config.json.
 
   Args:
     workdir: The folder of a run of disco-rl train.
@@ -61,7 +61,7 @@ def read_settings(workdir: files.PathLike) -> Mapping[str, object]:
     ValueError: It has settings that this version does not know.
   """
   known = {
-    *config_lib.names(runner.EvaluationConfig),
+    *config_lib.names(runner.TrainingConfig),
     *rule_registry.setting_names(),
   }
   workdirs.check_holds_run(pathlib.Path(workdir), 'disco-rl train')

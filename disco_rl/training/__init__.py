@@ -1,0 +1,1 @@
+"""Training of agents with a fixed rule: runs, their agents, their episodes."""
