@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import csv
 import dataclasses
 import itertools
 import pathlib
@@ -22,7 +21,7 @@ from disco_rl.evaluation import report
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.maths import statistics
 from disco_rl.runtime import escaping
-from disco_rl.runtime import files
+from disco_rl.runtime import metrics
 
 _MEANING = (
   '0 is random play. 1 is the best possible return in grid worlds, in random '
@@ -146,10 +145,14 @@ def write_results(
     notes=[block for blocks, _ in notes.values() for block in blocks],
     details={name: rows for name, (_, rows) in notes.items()},
   )
-  _write_csv(workdir / 'scores.csv', _COLUMNS, _rows(results, scales))
-  _write_csv(
-    workdir / 'validation.csv', _OF_VALIDATION, _rows_of_validation(choices)
-  )
+  for name, columns, rows in (
+    ('scores.csv', _COLUMNS, _rows(results, scales)),
+    ('validation.csv', _OF_VALIDATION, _rows_of_validation(choices)),
+  ):
+    metrics.write_rows(
+      workdir / name,
+      ([escaping.cell(x) for x in row] for row in (columns, *rows)),
+    )
 
 
 def _scale(
@@ -371,18 +374,3 @@ def _rows_of_validation(
         for agent, value in enumerate(returns):
           settings = contenders_lib.show(point)
           yield result.environment, result.rule, settings, agent, value
-
-
-def _write_csv(
-  path: pathlib.Path,
-  columns: Sequence[str],
-  rows: Iterable[tuple[object, ...]],
-) -> None:
-  """Writes a table."""
-  with (
-    files.replacing(path) as temporary,
-    temporary.open('w', newline='', encoding='utf-8') as file,
-  ):
-    writer = csv.writer(file)
-    writer.writerow(columns)
-    writer.writerows(map(escaping.cell, row) for row in rows)
