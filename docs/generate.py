@@ -255,6 +255,67 @@ def _values() -> Iterator[str]:
   yield '\n'.join(lines)
 
 
+def _meta_rnn_state() -> Iterator[str]:
+  """Tabulates docs/data/meta_rnn_state.csv: R^2 from states, over agents.
+
+  Means over agents; the mean difference has an interval by Student's t.
+  """
+  lib = _import('disco_rl.maths.statistics')
+  scores: dict[tuple[str, str], dict[str, list[float]]] = {}
+  for row in _data('meta_rnn_state.csv'):
+    by_source = scores.setdefault((row['rule'], row['quantity']), {})
+    by_source.setdefault(row['from'], []).append(float(row['r_squared']))
+  sources = list(dict.fromkeys(x for one in scores.values() for x in one))
+  lines = [
+    f'| rule | quantity | {" | ".join(sources)} | state less untrained |',
+    '|---' * (len(sources) + 3) + '|',
+  ]
+  for (rule, quantity), one in scores.items():
+    cells = [
+      f'{statistics.fmean(one[x]):.2f}' if x in one else '' for x in sources
+    ]
+    less = np.subtract(one['state'], one['untrained state'])
+    cells.append(_interval(lib.across_discoveries(less), '+'))
+    lines.append(f'| `{rule}` | {quantity} | {" | ".join(cells)} |')
+  yield '\n'.join(lines)
+
+
+def _meta_rnn_effect() -> Iterator[str]:
+  """Tabulates docs/data/meta_rnn_effect.csv: how other states move targets.
+
+  Numbers are medians over agents, with the least and the largest.
+  """
+  rows = _data('meta_rnn_effect.csv')
+  ages = sorted({int(x['environment_steps']) for x in rows})
+  shown = [
+    (name, age)
+    for name in dict.fromkeys(x['replacement'] for x in rows)
+    for age in (ages[len(ages) // 2 - 1], ages[-1])
+  ]
+  titles = [f'{name}, after {age:,} steps' for name, age in shown]
+  lines = [
+    f'| rule | target | {" | ".join(titles)} |',
+    '|---' * (len(titles) + 2) + '|',
+  ]
+  for rule in dict.fromkeys(x['rule'] for x in rows):
+    for target in ('policy', 'y', 'z'):
+      cells = []
+      for name, age in shown:
+        key = rule, name, str(age)
+        moved = [
+          float(x[target])
+          for x in rows
+          if (x['rule'], x['replacement'], x['environment_steps']) == key
+          and x[target]
+        ]
+        if moved:
+          ends = f'[{min(moved):.2g}, {max(moved):.2g}]'
+          cells.append(f'{statistics.median(moved):.2g} {ends}')
+      if cells:
+        lines.append(f'| `{rule}` | {target} | {" | ".join(cells)} |')
+  yield '\n'.join(lines)
+
+
 class _Scores(NamedTuple):
   """The scores of one budget, of each rule in the same tests."""
 
@@ -629,6 +690,8 @@ _PARTS = {
   'terms': _terms,
   'responses': _responses,
   'values': _values,
+  'meta_rnn_state': _meta_rnn_state,
+  'meta_rnn_effect': _meta_rnn_effect,
   'protocol': _protocol,
   'differences': _differences,
   'choices': _choices,

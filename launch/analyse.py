@@ -21,7 +21,9 @@ to the rule and to the observations, to the folder `analysis` of the run:
 With --curve_updates it also writes without_predictions.png, learning curves of
 agents whose rule cannot see y and z; with --life_updates, terms.png and
 terms.csv: how much of the rule is a sum of hand-written terms, such as the
-policy gradient, along the lives of new agents.
+policy gradient, along the lives of new agents; and meta_rnn.png, with
+meta_rnn_state.csv and meta_rnn_effect.csv: what can be read from the state of
+the meta-RNN, and how targets move if another replaces it.
 """
 
 from collections.abc import Sequence
@@ -58,8 +60,8 @@ _CURVE_UPDATES = flags.DEFINE_integer(
 _LIFE_UPDATES = flags.DEFINE_integer(
   'life_updates',
   0,
-  'Updates of new agents, at ten ages of which the rule is regressed on '
-  'hand-written terms; 0: there are none.',
+  'Updates of new agents, along whose lives the rule is regressed on '
+  'hand-written terms, and its meta-RNN is examined; 0: there are none.',
   lower_bound=0,
 )
 # The seed of the recording, of the probes and of the noise on predictions.
@@ -76,6 +78,7 @@ def main(argv: Sequence[str]) -> None:
   from disco_rl.analysis import exact_values
   from disco_rl.analysis import explorer
   from disco_rl.analysis import figures
+  from disco_rl.analysis import meta_rnn
   from disco_rl.analysis import pictures
   from disco_rl.analysis import recording
   from disco_rl.analysis import responses
@@ -135,6 +138,11 @@ def main(argv: Sequence[str]) -> None:
         table := folder / 'terms.csv', lives, subject.config.seed
       )
       print(paths.shown(table), flush=True)
+      if subject.rule.network.meta_rnn_size:
+        findings = meta_rnn.along_lives(subject, updates)
+        save('meta_rnn', figures.meta_rnn(findings))
+        for table in meta_rnn.write(folder, findings, subject.config.seed):
+          print(paths.shown(table), flush=True)
 
 
 if __name__ == '__main__':

@@ -299,6 +299,60 @@ def test_responses_of_targets_are_tabulated(tmp_path: pathlib.Path) -> None:
   ]
 
 
+def test_what_the_meta_rnn_holds_is_tabulated(tmp_path: pathlib.Path) -> None:
+  """Means, and differences by agent with intervals of Student's t."""
+  header = 'rule,seed,quantity,from,r_squared'
+  rows = [
+    f'mine,{seed},{quantity},{source},{score}'
+    for quantity, sources in {
+      'age': {'state': (0.5, 0.7), 'untrained state': (0.4, 0.6)},
+      'return': {
+        'state': (1.0, 1.0),
+        'untrained state': (0.5, 0.7),
+        'age alone': (0.0, 0.2),
+      },
+    }.items()
+    for source, scores in sources.items()
+    for seed, score in enumerate(scores)
+  ]
+  titles, _, *found = _table(tmp_path, [header, *rows], 'meta_rnn_state')
+  assert titles == (
+    '| rule | quantity | state | untrained state | age alone '
+    '| state less untrained |'
+  )
+  # Differences are 0.1 twice; 0.5 and 0.3, 12.7062 standard errors of 0.1.
+  assert found == [
+    '| `mine` | age | 0.60 | 0.50 |  | +0.10 [+0.10, +0.10] |',
+    '| `mine` | return | 1.00 | 0.60 | 0.10 | +0.40 [-0.87, +1.67] |',
+  ]
+
+
+def test_effects_of_the_meta_rnn_are_tabulated(tmp_path: pathlib.Path) -> None:
+  """Medians over three agents with the least and the largest."""
+  header = 'rule,seed,environment_steps,replacement,policy,y,z'
+  rows = [
+    f'{rule},{seed},{age},{name},{0.01 * age * 2**seed},{y},{y}'
+    for rule, y in (('mine', 0.5), ('bare', ''))
+    for name in ('initial state', 'of another agent')
+    for seed in range(3)
+    for age in (10, 20, 30, 40)
+  ]
+  titles, _, *found = _table(tmp_path, [header, *rows], 'meta_rnn_effect')
+  assert titles == (
+    '| rule | target | initial state, after 20 steps | initial state, after 40 '
+    'steps | of another agent, after 20 steps | of another agent, after 40 '
+    'steps |'
+  )
+  policy = '0.4 [0.2, 0.8] | 0.8 [0.4, 1.6] | 0.4 [0.2, 0.8] | 0.8 [0.4, 1.6] |'
+  same = ' | '.join(['0.5 [0.5, 0.5]'] * 4)
+  assert found == [
+    f'| `mine` | policy | {policy}',
+    f'| `mine` | y | {same} |',
+    f'| `mine` | z | {same} |',
+    f'| `bare` | policy | {policy}',
+  ]
+
+
 def test_exact_values_are_tabulated(tmp_path: pathlib.Path) -> None:
   header = 'rule,seed,prediction,r_squared'
   rows = ['mine,0,q,0.5', 'mine,0,y,0.1', 'mine,1,q,1', 'mine,1,y,-0.3']

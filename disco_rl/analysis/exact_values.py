@@ -143,9 +143,20 @@ def r_squared(x: np.ndarray, y: np.ndarray, fold: np.ndarray) -> float:
     1 - sum (prediction - y)^2 / sum (y - mean)^2, for the best of a few
     penalties; below 0 if none helps, NaN if all answers are equal.
   """
+  error = np.sum((held_out(x, y, fold) - y) ** 2)
+  spread = np.sum((y - y.mean()) ** 2)
+  return float(1.0 - error / spread) if spread > 0 else np.nan
+
+
+def held_out(x: np.ndarray, y: np.ndarray, fold: np.ndarray) -> np.ndarray:
+  """Predicts held-out rows by a ridge regression; see `r_squared`.
+
+  Returns:
+    The predictions, [N], by the penalty with the least squared error.
+  """
   deviation = x.std(axis=0)
   x = x / np.where(deviation > 0, deviation, 1.0)
-  error = np.zeros(len(_PENALTIES))
+  given = np.zeros((len(_PENALTIES), len(y)))
   for is_own in (fold == i for i in np.unique(fold)):
     mean_x, mean_y = x[~is_own].mean(axis=0), y[~is_own].mean()
     own, rest = x[is_own] - mean_x, x[~is_own] - mean_x
@@ -153,9 +164,8 @@ def r_squared(x: np.ndarray, y: np.ndarray, fold: np.ndarray) -> float:
     found = axes.T @ (rest.T @ (y[~is_own] - mean_y)) / len(rest)
     for j, penalty in enumerate(_PENALTIES):
       weights = axes @ (found / (np.maximum(sizes, 0.0) + penalty))
-      error[j] += np.sum((own @ weights + mean_y - y[is_own]) ** 2)
-  spread = np.sum((y - y.mean()) ** 2)
-  return float(1.0 - error.min() / spread) if spread > 0 else np.nan
+      given[j, is_own] = own @ weights + mean_y
+  return given[np.argmin(np.sum((given - y) ** 2, axis=1))]
 
 
 def write(path: pathlib.Path, of_agents: Mapping[int, Scores]) -> None:

@@ -16,6 +16,7 @@ from disco_rl import types
 from disco_rl.analysis import ablation
 from disco_rl.analysis import distillation
 from disco_rl.analysis import exact_values as exact_values_lib
+from disco_rl.analysis import meta_rnn as meta_rnn_lib
 from disco_rl.analysis import probes as probes_lib
 from disco_rl.analysis import responses as responses_lib
 from disco_rl.analysis import scenes
@@ -338,6 +339,76 @@ def terms(lives: distillation.Lives) -> figure.Figure:
     plotting.tidy(panel)
   right.legend(frameon=False, labelcolor=plotting.INK, fontsize=8)
   return fig
+
+
+def meta_rnn(findings: meta_rnn_lib.Findings) -> figure.Figure:
+  """Draws what the meta-RNN holds, and what its state changes.
+
+  Returns:
+    For several agents, R^2 of each quantity from each source, a dot for each
+    agent and a bar for their mean, where numbers below 0 are drawn as 0. Then,
+    for each target, how far it moves if another state replaces the meta-RNN's,
+    over environment steps. Thin: one agent; bold: the mean.
+  """
+  steps, targets = (
+    findings.environment_steps,
+    [*findings.moved[meta_rnn_lib.INITIAL]],
+  )
+  count = len(targets) + bool(findings.r_squared)
+  rows = -(-count // 2)
+  fig = figure.Figure(figsize=(8, 3.2 * rows), layout='constrained')
+  panels = [fig.add_subplot(rows, 2, i + 1) for i in range(count)]
+  if findings.r_squared:
+    _readouts(panels[0], findings.r_squared)
+  for panel, target in zip(panels[-len(targets) :], targets):
+    for i, (name, moved) in enumerate(findings.moved.items()):
+      # Zeros are no points of a logarithmic scale.
+      values = np.maximum(moved[target], _LEAST_RESPONSE).T
+      color = plotting.color(i)
+      panel.plot(steps, values, linewidth=0.7, alpha=0.4, color=color)
+      mean = np.mean(values, axis=1)
+      panel.plot(steps, mean, linewidth=2.4, label=name, color=color)
+    panel.set_yscale('log')
+    title = f'how far the target of {target} moves'
+    panel.set_title(title, loc='left', color=plotting.INK, fontsize=10)
+    panel.set_xlabel('environment steps', color=plotting.INK)
+    plotting.tidy(panel)
+  _legend_beneath(panels[-len(targets)])
+  return fig
+
+
+def _readouts(
+  panel: axes.Axes, r_squared: Mapping[str, Mapping[str, np.ndarray]]
+) -> None:
+  """Draws R^2 of quantities from sources."""
+  height = 0.25
+  colors = plotting.color(0), plotting.FAINT, plotting.color(3)
+  for i, (source, color) in enumerate(zip(meta_rnn_lib.SOURCES, colors)):
+    scores = [x[source] for x in r_squared.values() if source in x]
+    # The age is not predicted from itself.
+    at = np.arange(len(r_squared))[-len(scores) :] + (i - 1) * height
+    means = np.maximum(np.mean(scores, axis=1), 0.0)
+    panel.barh(at, means, height, color=color, alpha=0.4, label=source)
+    panel.plot(np.maximum(scores, 0.0), at, 'o', color=color, markersize=3)
+  panel.set_xlim(0, 1.02)
+  panel.set_yticks(range(len(r_squared)), [*r_squared])
+  panel.set_ylim(len(r_squared) - 0.5, -0.5)
+  panel.set_xlabel('$R^2$ for held-out agents', color=plotting.INK)
+  plotting.tidy(panel)
+  _legend_beneath(panel)
+
+
+def _legend_beneath(panel: axes.Axes) -> None:
+  panel.legend(
+    loc='upper center',
+    bbox_to_anchor=(0.45, -0.2),
+    ncols=3,
+    frameon=False,
+    labelcolor=plotting.INK,
+    fontsize=8,
+    columnspacing=1.0,
+    handlelength=1.0,
+  )
 
 
 def probes(

@@ -86,8 +86,12 @@ def test_a_run_is_drawn(
   assert about.startswith('Recording 16 steps of the agent')
   *others, _ = written = [page, *paths, table]
   written.insert(others.index(paths[len(NAMES)]) + 1, responding)
+  effect = run / 'analysis' / 'meta_rnn_effect.csv'
+  paths.append(effect.with_name('meta_rnn.png'))
+  written += [paths[-1], effect]
   assert printed == [f'{x}' for x in written]
   assert len(table.read_text().splitlines()) == 1 + 2
+  assert len(effect.read_text().splitlines()) == 1 + 2 * 2
   for path in paths:
     with Image.open(path) as picture:
       assert len(picture.convert('L').getcolors() or ()) > 10, path
