@@ -1,4 +1,4 @@
-"""Trains agents with a fixed rule.
+"""Trains agents with a fixed rule: the settings of disco-rl train.
 
   disco-rl train --config=catch \
     --config.rule=disco103 --workdir=runs/catch_disco103

@@ -32,16 +32,16 @@ import numpy as np
 from disco_rl import paths
 from disco_rl.evaluation import contrasts
 from disco_rl.runtime import files
-from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 from disco_rl.training import learning_curves
 from disco_rl.training import runner
+from disco_rl.training import stored
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
 
 # What may differ between runs of one label.
-_FREE = {'seed', 'seeds', 'version', *runner.FREE}
+_FREE = {'seed', 'seeds', *runner.FREE}
 _ALSO_FREE = {
   'agents': set[str](),
   'levels': {'environment'},
@@ -89,7 +89,7 @@ def main(argv: Sequence[str]) -> None:
   for workdir, label in zip(runs, labels):
     with in_one_line():
       workdirs.check_holds_run(workdir, 'disco-rl train')
-      config = metrics.read_json(workdir / 'config.json')
+      config = workdirs.read_settings(workdir, stored.setting_names())
     try:
       environment, rule = f'{config["environment"]}', f'{config["rule"]}'
     except KeyError as error:

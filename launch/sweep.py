@@ -26,9 +26,9 @@ agents.
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import hashlib
 import itertools
 import pathlib
-import random
 import re
 from typing import TYPE_CHECKING
 from typing import Any
@@ -129,8 +129,12 @@ def plan(workdir: pathlib.Path) -> 'list[runs_lib.Run]':
 def _variants_and_points() -> list[tuple[str, _Point]]:
   """Returns the variants and points of the runs of a single seed."""
   points = list(_points(_GRID.value))
-  if _SAMPLE.value is not None and _SAMPLE.value < len(points):
-    points = random.Random(0).sample(points, _SAMPLE.value)
+  if _SAMPLE.value is not None:
+    # A larger sample contains a smaller one, and keeps most of it if the grid
+    # gets more values.
+    order = lambda point: hashlib.sha256(repr(point).encode()).digest()
+    drawn = sorted(points, key=order)[: _SAMPLE.value]
+    points = [point for point in points if point in drawn]
   return list(itertools.product(_VARIANTS.value or [''], points))
 
 

@@ -21,12 +21,12 @@ FIGURES = {'evaluate': 2, 'meta_train': 2, 'explore_rule': 7}
 SHORTER = {
   'evaluate': [('UPDATES = 400', 'UPDATES = 20')],
   'meta_train': [
-    ('--config.meta_steps=300', '--config.meta_steps=3'),
+    ('config.meta_steps=300', 'config.meta_steps=3'),
     ('UPDATES = 400', 'UPDATES = 20'),
   ],
   'explore_rule': [
-    ('--config.updates=400', '--config.updates=10'),
-    ('--curve_updates=400', '--curve_updates=10'),
+    ('config.updates=400', 'config.updates=10'),
+    ('curve_updates=400', 'curve_updates=10'),
   ],
 }
 # Logic belongs in the library, where it is tested.

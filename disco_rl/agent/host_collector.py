@@ -12,7 +12,7 @@
   pack it into rows of bytes, store them   host_replay, runtime.row_log
   draw and unpack a batch                  host_replay
   hand it to the learner                   training.parallel; in discovery
-                                           `population.GroupConfig.gather_parts`
+                                           `host_group.HostGroup._make_updates`
 """
 
 from collections.abc import Callable

@@ -11,7 +11,8 @@ To add a family, and a suite, for a benchmark:
      scores.
   2. The module's entry in `FAMILIES` below.
   3. pyproject.toml: an extra with the package, also part of `environments`;
-     the module in the import contract of suites.
+     the module in the import contract of suites; the package in mypy's list, if
+     it has no types.
   4. docs/environments.md: a row of the table, and the suite;
      docs/how-it-works.md: how its episodes end.
   5. tests/environments/: a test that calls `conformance.check`.

@@ -44,8 +44,8 @@ class Family:
     find: Returns the builder of a variant. It is cheap, but raises ImportError
       if a package is not installed.
     suites: Name of a suite -> the full names of its environments.
-    find_scale: Full name -> the scale of its returns, or None if it has no
-      reference scores; None if none of the family has.
+    find_scale: Full name -> the scale of its returns, or of its successes if
+      there is a threshold; None if it, or the family, has no reference scores.
     success_threshold: The return above which an episode is a success, for
       environments that are scored by their fraction of successes.
     preprocessing: The record of settings; None if there are none.

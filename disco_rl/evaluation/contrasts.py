@@ -84,7 +84,7 @@ def normalize(
   environment: str, curve: learning_curves.Curve
 ) -> learning_curves.Curve:
   """Normalizes returns; raises ValueError if the environment has no scale."""
-  scale = normalization.find_scale(environment)
+  scale = normalization.find_scale_of_returns(environment)
   if scale is None:
     raise ValueError(
       f'{environment} has no scale on which its returns could be averaged with '

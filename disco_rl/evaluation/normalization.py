@@ -28,6 +28,11 @@ def find_scale(environment: str) -> scores.Scale | None:
   return family.find_scale(environment)
 
 
+def find_scale_of_returns(environment: str) -> scores.Scale | None:
+  """Finds the scale of returns; None also if successes are scored instead."""
+  return find_scale(environment) if column(environment) == 'return' else None
+
+
 def families() -> list[str]:
   """Returns the families of environments that have scales."""
   known = families_lib.FAMILIES.items()

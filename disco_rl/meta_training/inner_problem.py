@@ -2,7 +2,7 @@
 
 In discovery this is an agent with its environments, `AgentProblem`. Estimators
 only call the functions of `InnerProblem`, so they can be tested on a problem
-whose answer is known. Nothing here knows how the gradient is estimated.
+whose answer is known. No meta-gradient is computed here.
 """
 
 import dataclasses

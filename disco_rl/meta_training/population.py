@@ -42,8 +42,8 @@ class GroupConfig:
     names: The names of the members' environments; padding comes last.
     numbers: The members' numbers in the whole population.
     inner_loop: The inner loop of the members.
-    optimizer: The optimizer of eta, with a state for each member; see
-      `meta_update.per_agent_adam`.
+    optimizer: The transformation of each member's meta-gradient, with a state
+      for each; the first of `meta_update.meta_optimizers`.
     chunk_size: The maximal number of members that a device computes at a time.
     mesh: The devices that the members are divided among.
     variation: The differences between members.

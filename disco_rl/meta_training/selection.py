@@ -121,12 +121,12 @@ def add(
 def score(returns: Mapping[str, np.ndarray]) -> float:
   """Averages returns over agents and environments.
 
-  Returns are normalized if their environment has reference scores; see
-  `normalization`. The result is NaN if an agent has not finished an episode.
+  Returns are normalized if their environment has reference scores of returns,
+  see `normalization`. NaN if an agent has not finished an episode.
   """
   values = []
   for name, of_agents in returns.items():
-    scale = normalization.find_scale(name)
+    scale = normalization.find_scale_of_returns(name)
     values.append(np.mean(scale.normalize(of_agents) if scale else of_agents))
   return float(np.mean(values))
 

@@ -1,1 +1,4 @@
-"""Training of agents with a fixed rule: runs, their agents, their episodes."""
+"""Training of agents with a fixed rule: runs, agents, and their episodes.
+
+`checks` examines what users hand over, here and in `api`.
+"""

@@ -63,7 +63,7 @@ class DeviceTraining(training_base.Training):
     num_updates: int,
     should_stop: Callable[[], bool],
   ) -> training_base.Outcome:
-    """Implements `base.Training.attempt` by calls of the compiled program.
+    """Implements `training_base.Training.attempt` by a compiled program.
 
     The results do not depend on how updates are divided among calls.
     """
@@ -198,7 +198,7 @@ class HostTraining(training_base.Training):
     num_updates: int,
     should_stop: Callable[[], bool],
   ) -> training_base.Outcome:
-    """Implements `base.Training.attempt` by a loop on the host."""
+    """Implements `training_base.Training.attempt` by a loop on the host."""
     rollouts = self.agent.config.rollouts(num_updates)
     rule_params = self._replicate(rule_params)
     complete = _Complete(train_state.learner, train_state.acting)
@@ -324,7 +324,7 @@ def make(
   num_agents: int,
   mesh: jax.sharding.Mesh | None = None,
 ) -> training_base.Training:
-  """Prepares training; the arguments are those of `base.Training`."""
+  """Prepares training; the arguments are those of `training_base.Training`."""
   if isinstance(environment, base.HostEnvironment):
     return HostTraining(agent, environment, num_agents, mesh)
   return DeviceTraining(agent, environment, num_agents, mesh)

@@ -33,8 +33,9 @@ class StoredAgent:
     agent: The kind of agent.
     spec: The specification of its environment.
     seed: The agent's seed.
-    update: The number of updates it has made.
-    environment_steps: The environment steps it has made.
+    update: The number of updates of the newest checkpoint.
+    environment_steps: The environment steps it has made; if the best parameters
+      are asked for, up to these.
     train_state: The state, with a leading axis of one agent. With environments
       on the host it contains only the counts of replay.
   """
@@ -49,6 +50,14 @@ class StoredAgent:
   train_state: agent_lib.AgentState
 
 
+def setting_names() -> set[str]:
+  """Returns the names of the settings that a training may have."""
+  return {
+    *config_lib.names(runner.TrainingConfig),
+    *rule_registry.setting_names(),
+  }
+
+
 def read_settings(workdir: files.PathLike) -> Mapping[str, object]:
   """Reads the flat settings of a training from its config.json.
 
@@ -60,13 +69,9 @@ def read_settings(workdir: files.PathLike) -> Mapping[str, object]:
       or a device, or has names registered by modules that are not imported.
     ValueError: It has settings that this version does not know.
   """
-  known = {
-    *config_lib.names(runner.TrainingConfig),
-    *rule_registry.setting_names(),
-  }
   workdirs.check_holds_run(pathlib.Path(workdir), 'disco-rl train')
   try:
-    settings = forks.read_settings(pathlib.Path(workdir), known)
+    settings = forks.read_settings(pathlib.Path(workdir), setting_names())
   except OSError as error:
     raise files.WorkdirError(
       f'{workdir} holds no run of disco-rl train: {error}'

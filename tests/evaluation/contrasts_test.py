@@ -65,6 +65,10 @@ def test_returns_are_normalized() -> None:
   np.testing.assert_allclose(scores, [[0, 1]])
   with pytest.raises(ValueError, match='^gymnasium/A-v0 has no scale on which'):
     contrasts.normalize('gymnasium/A-v0', (STEPS, np.ones((1, 2))))
+  # Its scale is that of successes.
+  assert normalization.find_scale('sokoban') is not None
+  with pytest.raises(ValueError, match='^sokoban has no scale on which'):
+    contrasts.normalize('sokoban', (STEPS, np.ones((1, 2))))
 
 
 def test_curves_of_agents_and_of_discoveries() -> None:

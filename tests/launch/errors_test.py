@@ -178,6 +178,50 @@ def test_only_agents_of_one_experiment_share_a_label(
   assert curve.call_args.args[0]['x'][1].shape == (4, 1)
 
 
+def test_runs_of_two_versions_share_a_label(tmp_path: pathlib.Path) -> None:
+  """What a run of version 0.2 does not name is what that version did."""
+  kept = {'environment': 'catch', 'rule': 'mine', 'seeds': 1}
+  unsaid = {
+    'activation': 'relu',
+    'evaluate_episodes': 10,
+    'evaluate_every': 0,
+    'final_relu': False,
+    'max_gradient_norm': 0.0,
+    'min_replay_batches': 0.0,
+    'normalize_observations': False,
+    'normalize_rewards': False,
+    'separate_torsos': False,
+    'num_environments': 12,
+  }
+  configs = {
+    'old': {**kept, 'seed': 0, 'version': '0.2.0'},
+    'new': {**kept, **unsaid, 'seed': 1, 'version': '0.3.0'},
+    'other': {
+      **kept,
+      **unsaid,
+      'seed': 1,
+      'version': '0.3.0',
+      'activation': 'tanh',
+    },
+  }
+  for name, config in configs.items():
+    (folder := tmp_path / name).mkdir()
+    (folder / 'config.json').write_text(json.dumps(config))
+    (folder / 'metrics.csv').write_text(
+      f'update,seed,environment_steps,return\n1,{config["seed"]},2,0.5\n'
+    )
+  flags = {'output': f'{tmp_path / "figure.png"}', 'labels': ['x', 'x']}
+  old, new, other = (f'{tmp_path / name}' for name in configs)
+  curve = mock.Mock()
+  with mock.patch.object(learning_curves, 'learning_curves', curve):
+    launching.call_main(compare, old, new, **flags)
+  assert curve.call_args.args[0]['x'][1].shape == (2, 1)
+  found = launching.error_of_main(compare, old, other, **flags)
+  assert (
+    'other settings' in found and "activation is 'tanh', was 'relu'." in found
+  )
+
+
 def test_comparisons_say_what_their_intervals_resample(
   tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,6 +117,11 @@ def test_a_sample_is_part_of_the_grid(tmp_path: pathlib.Path) -> None:
   assert some == [
     run.folder for run in plan(tmp_path, *arguments, '--sample=3')
   ]
+  # A larger sample makes these runs and others, in the order of the grid.
+  more = [run.folder for run in plan(tmp_path, *arguments, '--sample=5')]
+  assert {*some} < {*more} < every
+  assert len(more) == 5
+  assert [x for x in more if x in some] == some
 
 
 def test_suites_are_expanded(tmp_path: pathlib.Path) -> None:

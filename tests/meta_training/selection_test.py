@@ -59,6 +59,8 @@ def test_returns_are_normalized() -> None:
   """Catch's -1 to 1 become 0 to 1; returns without references remain."""
   returns = {'catch/4x3': np.array([0.0, 1.0]), 'own': np.array([3.0])}
   assert selection_lib.score(returns) == pytest.approx((0.75 + 3.0) / 2)
+  # Sokoban's references are shares of solved levels.
+  assert selection_lib.score({'sokoban': np.array([-12.0])}) == -12.0
 
 
 def test_parameters_are_copied() -> None:
