@@ -25,6 +25,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import resolution
 from disco_rl.api import trainer as trainer_lib
 from disco_rl.environments import registry as environment_registry
+from disco_rl.evaluation import contenders
 from disco_rl.evaluation import protocol
 from disco_rl.meta_training import build
 from disco_rl.meta_training import held_out
@@ -77,11 +78,12 @@ def by_protocol(rule: str) -> Resolved:
     score_after=(10,),
     by_family={},
     candidates=1,
+    growth=0,
     grids={'given': {}, 'actor_critic': {}, 'uniform': {}},
     recipes={},
   )
   plan = protocol.Plan(declared, {}, (), pathlib.Path('nowhere'))
-  contender = protocol.Contender('it', 'it', rule, ({},))
+  contender = contenders.Contender('it', 'it', rule, ({},))
   return of_config(plan.run('catch/6x5', contender, {}).settings)
 
 

@@ -242,7 +242,7 @@ def test_lives_are_shown_at_equal_distances(
   agent = mock.Mock(environment_steps=lambda update: 10 * update)
   agent.config.whole = lambda updates: updates
   monkeypatch.setattr(agent_lib, 'make', lambda *_: agent)
-  monkeypatch.setattr(recording.training, 'make', lambda *_: Trained())
+  monkeypatch.setattr(recording.parallel, 'make', lambda *_: Trained())
   subject: Any = mock.Mock(rule_params='of the run')
   environment: Any = mock.Mock(spec=base.HostEnvironment)
   environment.spec = None
