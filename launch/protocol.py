@@ -43,9 +43,7 @@ _SLURM = common.slurm_flag()
 
 # Settings that may change when a protocol is resumed, because they add runs; so
 # may those that can change in any run.
-_FREE = (
-  *('rules', 'grids', 'growth', 'recipes', 'test_tasks', 'training_tasks'),
-)
+_FREE = ('rules', 'grids', 'growth', 'recipes', 'test_tasks', 'training_tasks')
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:

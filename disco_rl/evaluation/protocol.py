@@ -309,7 +309,9 @@ class Plan:
     return [
       job
       for tasks in needed
-      for job in self._validation(self._grown(tasks), tasks)
+      for job in self._validation(
+        [contender for contender, _ in self._grown(tasks)], tasks
+      )
     ]
 
   def choose(self, tests: Sequence[str]) -> list[Choice]:
@@ -331,9 +333,9 @@ class Plan:
       is_needed = tasks in needed
       with contextlib.suppress(*() if is_needed else (NoScoresError,)):
         grown = self._grown(tasks)
-        jobs = self._validation(grown, tasks)
+        jobs = self._validation([x for x, _ in grown], tasks)
         if is_needed or all(job.is_over for job in jobs):
-          choices += [self._choose(x, tasks) for x in grown]
+          choices += [self._choose(x, tasks, before) for x, before in grown]
     return choices
 
   def tests(
@@ -349,29 +351,32 @@ class Plan:
 
   def _validation(
     self, contenders: Sequence[contenders_lib.Contender], tasks: Sequence[str]
-  ) -> list[runs_lib.Run]:
-    """Returns runs of all settings, if there are several, in tasks."""
-    return [
-      self.run(task, contender, point)
-      for contender in contenders
-      if len(contender.points) > 1
-      for task in tasks
-      for point in contender.points
-    ]
+  ) -> Iterator[runs_lib.Run]:
+    """Yields runs of all settings, if there are several, in tasks."""
+    for contender in contenders:
+      if len(contender.points) > 1:
+        for task in tasks:
+          for point in contender.points:
+            yield self.run(task, contender, point)
 
   def _grown(
     self, tasks: tuple[str, ...]
-  ) -> Sequence[contenders_lib.Contender]:
-    """Returns contenders with all settings that finished runs ask to try."""
-    contenders = self.contenders
+  ) -> list[tuple[contenders_lib.Contender, Choice | None]]:
+    """Returns contenders with all settings that finished runs ask to try.
+
+    With each is the last choice, among some of these settings, if one was made.
+    """
+    grown: list[tuple[contenders_lib.Contender, Choice | None]]
+    grown = [(contender, None) for contender in self.contenders]
     for _ in range(_MOST_ROUNDS if self.protocol.growth else 0):
-      if not all(job.is_over for job in self._validation(contenders, tasks)):
+      jobs = self._validation([x for x, _ in grown], tasks)
+      if not all(job.is_over for job in jobs):
         break
-      choices = [self._choose(contender, tasks) for contender in contenders]
+      choices = [self._choose(x, tasks, before) for x, before in grown]
       if not any(choice.edges for choice in choices):
-        break
-      contenders = [self._grow(choice) for choice in choices]
-    return contenders
+        return [(choice.contender, choice) for choice in choices]
+      grown = [(self._grow(choice), choice) for choice in choices]
+    return grown
 
   def _grow(self, choice: Choice) -> contenders_lib.Contender:
     """Adds neighbors of the best settings to those of a contender."""
@@ -395,16 +400,29 @@ class Plan:
     return True
 
   def _choose(
-    self, contender: contenders_lib.Contender, tasks: tuple[str, ...]
+    self,
+    contender: contenders_lib.Contender,
+    tasks: tuple[str, ...],
+    before: Choice | None = None,
   ) -> Choice:
+    """Chooses by runs that are over.
+
+    Args:
+      contender: The contender, with all settings to choose among.
+      tasks: The validation tasks.
+      before: A choice among the first of these settings, whose runs are not
+        read again.
+    """
     points = contender.points
     if len(points) == 1:
       return Choice(contender, tasks, points[0])
-    results = tuple(
+    results, iqms = (before.results, before.iqms) if before else ((), ())
+    added = tuple(
       [runs_lib.read(self.run(task, contender, point)) for task in tasks]
-      for point in points
+      for point in points[len(results) :]
     )
-    iqms = tuple(map(comparison.iqm, results))
+    results += added
+    iqms += tuple(map(comparison.iqm, added))
     best = comparison.best(dict(enumerate(iqms)))
     if best is None:
       problems = (result.problem for result in results[0])
