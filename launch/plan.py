@@ -158,6 +158,7 @@ def of_discovery(
   """Plans a discovery with settings that fit; only compiles its programs."""
   from disco_rl import planning
   from disco_rl.meta_training import build
+  from disco_rl.meta_training import footprint
   from disco_rl.meta_training import population
   from disco_rl.runtime import backend
   from disco_rl.runtime import reports
@@ -192,7 +193,7 @@ def of_discovery(
     groups = build.make_groups(config, rule, row)
     rows_of_each = of_groups or len(groups) * [rows]
     own = [
-      group.on_one_row(row, group.config.num_members // number)
+      footprint.on_one_row(group, row, group.config.num_members // number)
       for group, number in zip(groups, rows_of_each)
     ]
     parts = [([group], number) for group, number in zip(own, rows_of_each)]
@@ -203,8 +204,8 @@ def of_discovery(
     def needs_of(
       part: Sequence[population.Group], number: int
     ) -> planning.Needs:
-      population.check_replay(part, cluster.host_memory / per_machine)
-      needs = population.needs(part, rule_shapes, config.keep_checkpoints)
+      footprint.check_replay(part, cluster.host_memory / per_machine)
+      needs = footprint.needs(part, rule_shapes, config.keep_checkpoints)
       return dataclasses.replace(
         needs, host=needs.host * per_machine, disk=needs.disk * number
       )

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.meta_training import chunks
@@ -17,14 +16,16 @@ from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
 from disco_rl.meta_training import resets
-from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
 
 class DeviceGroup(population.Group):
-  """A group in JAX-native environments, whose step is one program."""
+  """A group in JAX-native environments, whose step is one program.
 
-  is_on_host = False
+  Attributes:
+    each_environment: The environments, one for each member.
+  """
+
   estimator: estimator_lib.DeviceEstimator
 
   def __init__(
@@ -46,7 +47,7 @@ class DeviceGroup(population.Group):
       config.inner_loop.agent.empty_replay,
       config.split(chunks.stack(environments)),
     )
-    self._each_environment = environments
+    self.each_environment = environments
     self._counts = config.split(config.counts)
     self._step = self.programs.make(
       self._step_all,
@@ -80,38 +81,6 @@ class DeviceGroup(population.Group):
       'step': (self._step, self._step_arguments(rule_params, members)),
       'replace': (self._replace, (expired, initial, members)),
     }
-
-  def other_device_bytes(self, calls: population.Calls) -> dict[str, int]:
-    """Implements `population.Group.other_device_bytes`: those of resets."""
-    _, (_, members, *_) = calls['step']
-    return {'initial': memory.device_bytes(members)}
-
-  def idle_device_bytes(self, calls: population.Calls) -> int:
-    """Implements `population.Group.idle_device_bytes`."""
-    _, (_, members, environments, _) = calls['step']
-    return memory.device_bytes((members, environments))
-
-  def host_and_disk_bytes(
-    self, calls: population.Calls, checkpoints: int
-  ) -> tuple[int, int]:
-    """Implements `population.Group.host_and_disk_bytes`."""
-    _, (_, members, *_) = calls['step']
-    size = memory.tree_bytes(members)
-    # See `to_checkpoint`.
-    host = 0 if self.config.is_in_all_processes else size
-    return host, checkpoints * size
-
-  def schedule(self) -> dict[str, planning.Schedule]:
-    """Implements `population.Group.schedule`."""
-    return {'step': planning.Schedule(1)}
-
-  def on_one_row(
-    self, mesh: jax.sharding.Mesh, num_members: int
-  ) -> 'DeviceGroup':
-    """Implements `population.Group.on_one_row`."""
-    config = self.config.on_one_row(mesh, num_members)
-    environments = self._each_environment[: config.num_members]
-    return DeviceGroup(config, environments, self.estimator)
 
   def reset_expired(
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import cohort as cohort_lib
 from disco_rl.agent import episodes as episodes_lib
@@ -23,7 +22,6 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
 from disco_rl.runtime import distributed
-from disco_rl.runtime import memory
 from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 
@@ -43,7 +41,6 @@ class HostGroup(population.Group):
   on the number of members. Replay is also in host memory.
   """
 
-  is_on_host = True
   estimator: estimator_lib.HostEstimator
 
   def __init__(
@@ -238,73 +235,6 @@ class HostGroup(population.Group):
       'outer_loss': (self._outer_loss, outer_loss),
       'meta_update': (self._meta_update, update_rule),
     }
-
-  def other_device_bytes(self, calls: population.Calls) -> dict[str, int]:
-    """Counts kept updates and validation trajectories."""
-    _, (_, learning, validation) = calls['outer_loss']
-    _, (_, _, segment) = calls['backward']
-    size, config = memory.device_bytes, self.config.inner_loop.config
-    updates = offloading.device_bytes(config, segment)
-    return {
-      # A copy of the parameters acts for the next batch.
-      'learn': updates * (config.inner_updates - 1) // config.inner_updates
-      + size(learning.learner.params),
-      'outer_loss': updates,
-      'backward': max(0, updates - size(segment))
-      + size((learning, validation)),
-      'meta_update': size((learning, validation)),
-    }
-
-  def idle_device_bytes(self, calls: population.Calls) -> int:
-    """Returns 0: members are offloaded."""
-    del calls
-    return 0
-
-  def host_and_disk_bytes(
-    self, calls: population.Calls, checkpoints: int
-  ) -> tuple[int, int]:
-    """Counts members, replay and offloaded updates."""
-    inner_loop, num_own = self.config.inner_loop, len(self.config.local_members)
-    _, (_, learning, _) = calls['outer_loss']
-    _, (_, opt_state, _, _, statistics, _) = calls['meta_update']
-    # With the parameters that act in the next rollout.
-    members = (learning, learning.learner.params, opt_state, statistics)
-    member = memory.tree_bytes(members) // self.micro_batch_size
-    replay = host_collector.replay_footprint(inner_loop.agent)
-    host = num_own * (member + replay.memory)
-    if not self.config.is_in_all_processes:
-      host += self.config.num_members * member  # See `to_checkpoint`.
-    if inner_loop.config.offload:
-      _, (_, _, segment) = calls['backward']
-      number = inner_loop.config.inner_updates // inner_loop.config.save_every
-      host += number * memory.tree_bytes(segment)
-    per_member = checkpoints * member + replay.disk
-    return host, self.config.num_members * per_member
-
-  def schedule(self) -> dict[str, planning.Schedule]:
-    """Implements `population.Group.schedule`, for one row of devices."""
-    config, inner_loop = self.config, self.config.inner_loop
-    number = config.num_members // self.micro_batch_size
-    acting = config.chunk * inner_loop.agent.config.actions_per_update
-    updates = inner_loop.config.inner_updates
-    # Nothing learns during the first rollout and the validation rollouts.
-    alone = (1 + inner_loop.validation_rollouts) * acting
-    segments = updates // inner_loop.config.save_every
-    return {
-      'learn': planning.Schedule(number * updates, actions_during=acting),
-      'outer_loss': planning.Schedule(number, actions_between=alone),
-      'backward': planning.Schedule(number * segments),
-    }
-
-  def on_one_row(
-    self, mesh: jax.sharding.Mesh, num_members: int
-  ) -> 'HostGroup':
-    """Implements `population.Group.on_one_row`; has no environments."""
-    return HostGroup(
-      self.config.on_one_row(mesh, num_members),
-      make_environments=lambda _: [],
-      estimator=self.estimator,
-    )
 
   def reset_expired(
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray

@@ -11,6 +11,7 @@ from disco_rl import planning
 from disco_rl import types
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as meta_config
+from disco_rl.meta_training import footprint
 from disco_rl.meta_training import held_out as held_out_lib
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import population
@@ -174,8 +175,8 @@ class MetaTrainer:
   ]:
     """Makes the population for a config; raises if it does not fit."""
     groups = build.make_groups(config, self._rule)
-    population.check_replay(groups, memory.host_bytes())
-    needs = population.needs(
+    footprint.check_replay(groups, memory.host_bytes())
+    needs = footprint.needs(
       groups, self._initial_params, config.keep_checkpoints
     )
     needs.check()

@@ -18,7 +18,6 @@ from disco_rl.agent import learner
 from disco_rl.meta_training import chunks
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.runtime import files
-from disco_rl.runtime import memory
 
 
 def select(tree: types.PyTree, indices: np.ndarray | int) -> types.PyTree:
@@ -134,14 +133,3 @@ class TrajectoryStore:
       lambda x: jax.device_put(x, x.sharding.with_memory_kind(memory_kind)),
       tree,
     )
-
-
-def device_bytes(
-  config: inner_loop_lib.InnerLoopConfig,
-  segment: Segment,
-) -> int:
-  """Counts the bytes of N updates on a device, from those of a segment."""
-  if config.offload:
-    return 0
-  segments = config.inner_updates // config.save_every
-  return segments * memory.device_bytes(segment)

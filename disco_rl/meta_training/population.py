@@ -7,9 +7,7 @@ groups.
 
 import abc
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
 import functools
 
@@ -17,20 +15,16 @@ import jax
 import numpy as np
 import optax
 
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import cohort as cohort_lib
-from disco_rl.agent import host_collector
 from disco_rl.environments import base
 from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import resets
 from disco_rl.meta_training import variation as variation_lib
-from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
-from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
 
@@ -110,18 +104,6 @@ class GroupConfig:
     sizes = range(1, min(self.chunk_size, shard) + 1)
     return max(size for size in sizes if shard % size == 0)
 
-  def on_one_row(
-    self, mesh: jax.sharding.Mesh, num_members: int
-  ) -> 'GroupConfig':
-    """Returns the config for some of the members; see `Group.on_one_row`."""
-    return dataclasses.replace(
-      self,
-      names=self.names[:num_members],
-      numbers=self.numbers[:num_members],
-      mesh=mesh,
-      num_padding=0,
-    )
-
   def split(self, tree: types.PyTree) -> types.PyTree:
     """Places trees [n, ...] as programs expect them."""
     return sharding.to_devices(tree, self.mesh, sharding.SPLIT)
@@ -169,11 +151,7 @@ class Group(abc.ABC):
     estimator: Computes the meta-gradient.
     cohort: The members' environments and replay on the host.
     programs: The programs of the group; each device computes its own members.
-    is_on_host: Whether environments step on the host, so that members are
-      computed in micro-batches.
   """
-
-  is_on_host: bool
 
   def __init__(
     self,
@@ -260,34 +238,6 @@ class Group(abc.ABC):
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> Calls:
     """Returns the programs of `step` and `reset_expired`, by name."""
-
-  @abc.abstractmethod
-  def other_device_bytes(self, calls: Calls) -> dict[str, int]:
-    """Counts other bytes of the group on a device, by the program that runs.
-
-    Programs of `named_calls` that are missing have none.
-    """
-
-  @abc.abstractmethod
-  def idle_device_bytes(self, calls: Calls) -> int:
-    """Counts the bytes on a device from one meta-step to the next."""
-
-  @abc.abstractmethod
-  def host_and_disk_bytes(
-    self, calls: Calls, checkpoints: int
-  ) -> tuple[int, int]:
-    """Counts the bytes of this process's memory, and of the run's folder."""
-
-  @abc.abstractmethod
-  def schedule(self) -> dict[str, planning.Schedule]:
-    """Returns when each program of a meta-step runs."""
-
-  @abc.abstractmethod
-  def on_one_row(self, mesh: jax.sharding.Mesh, num_members: int) -> 'Group':
-    """Returns a group on one row of devices, to be compiled, not run.
-
-    The devices may be of any platform.
-    """
 
   def resume(
     self,
@@ -378,92 +328,3 @@ def initial_member(
     lambda key: resets.initial_member(inner_loop, key, environment, variation),
     key,
   )
-
-
-def needs(
-  groups: Sequence[Group],
-  rule_params: types.Params,
-  keep_checkpoints: int = 1,
-) -> planning.Needs:
-  """Returns the memory and disk of a population, from array shapes."""
-  calls = [
-    group.named_calls(sharding.part_on(rule_params, group.config.mesh))
-    for group in groups
-  ]
-  waiting = [group.idle_device_bytes(own) for group, own in zip(groups, calls)]
-  loads: list[planning.Load] = []
-  host = disk = 0
-  for group, own in zip(groups, calls):
-    others = sum(
-      size
-      for other, size in zip(groups, waiting)
-      if other is not group and other.config.mesh == group.config.mesh
-    )
-    loads += _loads(group, own, rule_params, others)
-    bytes_off_device = group.host_and_disk_bytes(own, keep_checkpoints + 1)
-    host, disk = host + bytes_off_device[0], disk + bytes_off_device[1]
-  kept, remedy = '', 'lower agents'
-  if not groups[0].config.inner_loop.agent.config.replay_on_disk:
-    kept = ', and their replay,'
-    remedy = 'set replay_on_disk=True, or lower replay_capacity or agents'
-  return planning.Needs(
-    'The population',
-    loads,
-    host,
-    disk,
-    f'Agents with host environments{kept} are kept in host memory: {remedy}.',
-  )
-
-
-def check_replay(groups: Sequence[Group], available: float) -> None:
-  """Raises MachineTooSmallError, before tracing, if replay must be on disk."""
-  footprint = host_collector.replay_footprint
-  host = sum(
-    len(group.config.local_members)
-    * footprint(group.config.inner_loop.agent).memory
-    for group in groups
-    if group.is_on_host
-  )
-  if host > available:
-    raise planning.MachineTooSmallError(
-      f'Replay needs {memory.gib(host)} of host memory, but the machine has '
-      f'{memory.gib(available)}: set replay_on_disk=True.'
-    )
-
-
-def _loads(
-  group: Group, calls: Calls, rule_params: types.Params, others: int
-) -> Iterator[planning.Load]:
-  """Yields the programs of a group; `others` are bytes of other groups."""
-  config, inner_loop = group.config, group.config.inner_loop
-  size = inner_loop.agent.config.network.torso.chunk_size
-  remedies = {
-    'lower chunk_size': config.chunk > 1,
-    'lower agents or replay_capacity': not group.is_on_host,
-    'set torso_chunk_size=-1': not 0 < size <= torsos.CHUNK_SIZES[-1],
-    'raise save_every': inner_loop.config.save_every == 1,
-    'set offload=True': not inner_loop.config.offload,
-    'lower batch_size': True,
-    'start from a :tiny config': True,
-  }
-  mesh = planning.row_of(config.mesh)
-
-  @functools.cache
-  def alone() -> Calls:
-    if mesh == config.mesh:
-      return calls
-    rule = sharding.shapes(rule_params, mesh, sharding.REPLICATED)
-    members = config.num_members // config.mesh.shape[sharding.AGENTS]
-    return group.on_one_row(mesh, members).named_calls(rule)
-
-  other_bytes, schedule = group.other_device_bytes(calls), group.schedule()
-  for name, call in calls.items():
-    yield planning.Load(
-      name,
-      call,
-      lambda name=name: alone()[name],  # type: ignore[misc]
-      f'{config.chunk} at a time of the agents like that on {config.names[0]}',
-      [text for text, helps in remedies.items() if helps],
-      others + other_bytes.get(name, 0),
-      schedule.get(name, planning.Schedule()),
-    )

@@ -7,10 +7,10 @@ import pytest
 import small
 
 from disco_rl import types
+from disco_rl.meta_training import footprint
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_gradient
-from disco_rl.meta_training import population
 from disco_rl.networks import meta_network
 from disco_rl.runtime import memory
 from disco_rl.update_rules import disco
@@ -48,7 +48,7 @@ def test_the_estimate_is_what_xla_reports(torso: str, core: int) -> None:
   rule_params = jax.eval_shape(
     lambda: meta_network.init(jax.random.key(0), small.META_NETWORK)
   )
-  loads = population.needs([group], rule_params).loads
+  loads = footprint.needs([group], rule_params).loads
   running = {load.name: load for load in loads}
   _, (_, members, *_) = running['learn'].call
   learner = memory.device_bytes(members.learner)

@@ -19,6 +19,7 @@ from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import cohort
 from disco_rl.agent import host_collector
+from disco_rl.meta_training import footprint
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import offloading
@@ -90,6 +91,10 @@ def make_group(
     lambda _: [Numbered(i, WIDTH) for i in range(num_members)],
     discovering.MeanReward(group.inner_loop),
   )
+
+
+def footprint_of(group: host_group.HostGroup) -> footprint.Footprint:
+  return footprint.of_group(group, group.named_calls(RULE_PARAMS), 1)
 
 
 def take_steps(
@@ -285,9 +290,7 @@ def test_gradients_that_no_one_reads_take_no_memory() -> None:
     np.testing.assert_array_equal, with_them.updates, without.updates
   )
   estimates = [
-    step.group.other_device_bytes(step.group.named_calls(RULE_PARAMS))[
-      'outer_loss'
-    ]
+    footprint_of(step.group).other_device_bytes['outer_loss']
     for step in (with_them, without)
   ]
   assert estimates[0] - estimates[1] == gradients
@@ -298,11 +301,11 @@ def test_the_estimate_of_what_waits_on_the_device() -> None:
   step = take_steps(2, 1)
   calls = step.group.named_calls(RULE_PARAMS)
   _, (_, members, validation) = calls['outer_loss']
-  updates = step.group.other_device_bytes(calls)['outer_loss']
+  additional = footprint_of(step.group).other_device_bytes
+  updates = additional['outer_loss']
   estimate = updates + memory.device_bytes(members)
   assert estimate == pytest.approx(step.device_bytes, rel=0.2)
-  sweep = step.group.other_device_bytes(calls)['backward']
-  assert sweep == pytest.approx(
+  assert additional['backward'] == pytest.approx(
     estimate * 3 / 4 + memory.device_bytes(validation), rel=0.1
   )
 
@@ -310,7 +313,7 @@ def test_the_estimate_of_what_waits_on_the_device() -> None:
 def test_a_population_that_does_not_fit_is_refused(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  needs = population.needs([make_group(4, 2)], RULE_PARAMS)
+  needs = footprint.needs([make_group(4, 2)], RULE_PARAMS)
   needed = max(load.measurement()().total for load in needs.loads)
   host = needs.host
   monkeypatch.setattr(planning, 'device_bytes', lambda _: needed)
@@ -335,7 +338,7 @@ def test_chunks_are_offered_where_they_may_be_smaller(
   size: int, is_offered: bool
 ) -> None:
   group = make_group(2, 1, torso_chunk_size=size)
-  load = population.needs([group], RULE_PARAMS).loads[0]
+  load = footprint.needs([group], RULE_PARAMS).loads[0]
   assert ('set torso_chunk_size=-1' in load.remedies) == is_offered
 
 
@@ -343,17 +346,22 @@ def test_programs_share_a_device_with_what_waits_of_other_groups(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   groups = [make_group(2, 1), make_group(4, 1, offload=True)]
-  waiting = lambda group, _: 10 * group.config.num_members
-  monkeypatch.setattr(host_group.HostGroup, 'idle_device_bytes', waiting)
-  loads = population.needs(groups, RULE_PARAMS).loads
+  of_group = footprint.of_group
+  monkeypatch.setattr(
+    footprint,
+    'of_group',
+    lambda group, calls, checkpoints: dataclasses.replace(
+      of_group(group, calls, checkpoints),
+      idle_device_bytes=10 * group.config.num_members,
+    ),
+  )
+  loads = footprint.needs(groups, RULE_PARAMS).loads
   each = len(loads) // 2
   for group, own, of_others in (
     (groups[0], loads[:each], 40),
     (groups[1], loads[each:], 20),
   ):
-    additional = group.other_device_bytes(
-      {load.name: load.call for load in own}
-    )
+    additional = footprint_of(group).other_device_bytes
     for load in own:
       assert load.other_bytes == additional.get(load.name, 0) + of_others
       is_offloaded = group.config.inner_loop.config.offload
@@ -363,7 +371,7 @@ def test_programs_share_a_device_with_what_waits_of_other_groups(
 @pytest.mark.parametrize('is_on_disk', [False, True])
 def test_replay_is_moved_to_disk_only_once(is_on_disk: bool) -> None:
   group = make_group(2, 1, replay_on_disk=is_on_disk)
-  needs = population.needs([group], RULE_PARAMS)
+  needs = footprint.needs([group], RULE_PARAMS)
   with pytest.raises(planning.MachineTooSmallError) as refused:
     needs.check_host(needs.host - 1)
   assert ('replay' in str(refused.value)) != is_on_disk
@@ -371,15 +379,15 @@ def test_replay_is_moved_to_disk_only_once(is_on_disk: bool) -> None:
     2 * host_collector.replay_footprint(group.config.inner_loop.agent).memory
   )
   assert (replay == 0) == is_on_disk
-  population.check_replay([group], replay)
+  footprint.check_replay([group], replay)
   if not is_on_disk:
     with pytest.raises(planning.MachineTooSmallError):
-      population.check_replay([group], replay - 1)
+      footprint.check_replay([group], replay - 1)
 
 
 def test_the_first_rollout_and_those_of_validation_are_waited_for() -> None:
   rollout = 2 * EACH * LENGTH  # Actions of two members.
-  assert make_group(4, 2).schedule() == {
+  assert footprint_of(make_group(4, 2)).schedule == {
     'learn': (2 * 4, rollout, 0),
     'outer_loss': (2, 0, 2 * rollout),
     'backward': (2 * 4, 0, 0),
@@ -488,7 +496,7 @@ def test_members_of_a_second_process(
 def test_memory_and_disk_beside_devices() -> None:
   """Every member is offloaded; replay is in memory, and on the disk."""
   two, four, older = (
-    population.needs([make_group(n, 1)], RULE_PARAMS, keep)
+    footprint.needs([make_group(n, 1)], RULE_PARAMS, keep)
     for n, keep in ((2, 2), (4, 2), (2, 3))
   )
   assert (four.host, four.disk) == (2 * two.host, 2 * two.disk)

@@ -10,6 +10,7 @@ import pytest
 
 from disco_rl.agent import learner as learner_lib
 from disco_rl.meta_training import build
+from disco_rl.meta_training import footprint
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_trainer
@@ -144,7 +145,7 @@ def test_members_of_processes() -> None:
   # The largest divisor of two that is allowed.
   assert config.chunk == 2
   other = mesh(devices[:1])
-  alone = config.on_one_row(other, 2)
+  alone = footprint.config_on_one_row(config, other, 2)
   assert alone.local_members == range(0)
   assert (alone.names, alone.numbers) == (('a', 'b'), (0, 1))
   assert alone.num_padding == 0
