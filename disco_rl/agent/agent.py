@@ -127,6 +127,15 @@ class AgentConfig(config_lib.Settings):
     least = math.ceil(self.min_replay_batches * self.batch_size)
     return max(1, -(-min(least, self.replay_capacity) // self.num_environments))
 
+  def fill_rollouts(self, trajectories: int) -> int:
+    """Returns the rollouts that fill replay, before that of the next update.
+
+    Args:
+      trajectories: Those that have been added to it.
+    """
+    added = trajectories // self.num_environments
+    return max(0, self.first_rollouts - 1 - added)
+
   def actions(self, updates: int) -> int:
     """Returns the actions in all environments until some updates are made."""
     actions = updates * self.actions_per_update

@@ -8,6 +8,7 @@ from typing import Any
 from typing import TypeVar
 
 import jax
+import numpy as np
 
 from disco_rl import planning
 from disco_rl import types
@@ -216,6 +217,18 @@ class Training(abc.ABC):
     Returns:
       The state after the last complete update.
     """
+
+  def fill_rollouts(self, train_state: agent_lib.AgentState) -> int:
+    """Returns the rollouts that fill replay, before that of the next update.
+
+    Not only new agents fill it: that of agents on the host may not be kept.
+    """
+    added = self._added(train_state)
+    return self.agent.config.fill_rollouts(int(np.max(added)))
+
+  @abc.abstractmethod
+  def _added(self, train_state: agent_lib.AgentState) -> np.ndarray:
+    """Returns how many trajectories each replay got since it was empty, [S]."""
 
   @abc.abstractmethod
   def _init_one(

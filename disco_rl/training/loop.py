@@ -92,10 +92,17 @@ def train(
     BaseException: An environment failed; raised after `on_stage`.
   """
   update, is_last = updates.first, updates.first == updates.last
-  steps, count = updates.environment_steps, agents.agent.environment_steps
+  steps, fill = updates.environment_steps, agents.fill_rollouts(train_state)
+
+  def steps_of(updates: int, fill_rollouts: int) -> int:
+    """Returns the environment steps of updates, and of filling replay."""
+    per_update = agents.agent.steps_per_update
+    per_rollout = per_update * agents.agent.config.updates_per_rollout
+    return updates * per_update + fill_rollouts * per_rollout
+
   is_compiled = is_last or agents.is_compiled
   with progress.Progress(
-    steps + count(updates.last) - count(updates.first),
+    steps + steps_of(updates.last - updates.first, fill),
     steps,
     unit='step',
     description=description,
@@ -117,7 +124,8 @@ def train(
       )
       train_state = done.train_state
       update += done.num_updates
-      new_steps = count(update) - count(update - done.num_updates)
+      before, fill = fill, agents.fill_rollouts(train_state)
+      new_steps = steps_of(done.num_updates, before - fill)
       steps += new_steps
       rows = _rows(update, steps, done) if done.num_updates else []
       if evaluator and rows:

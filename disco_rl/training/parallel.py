@@ -127,6 +127,9 @@ class DeviceTraining(training_base.Training):
       lambda x: np.zeros((number, *x.shape), x.dtype), self._logs_of_one
     )
 
+  def _added(self, train_state: agent_lib.DeviceState) -> np.ndarray:
+    return np.asarray(train_state.replay.added)
+
   def _init_one(
     self, key: types.Array, task: types.PyTree
   ) -> agent_lib.DeviceState:
@@ -284,6 +287,9 @@ class HostTraining(training_base.Training):
     waiting = 2 * self.agent.config.updates_per_rollout - 1
     size = memory.device_bytes
     return size(learners.params) + waiting * size(batches)
+
+  def _added(self, train_state: host_collector.HostState) -> np.ndarray:
+    return np.subtract(train_state.replay['added'], train_state.replay['start'])
 
   def _init_one(
     self, key: types.Array, task: types.PyTree

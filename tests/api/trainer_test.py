@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import contextlib
 import functools
 import pathlib
+from typing import Any
 
 import gymnasium
 import jax
@@ -247,6 +248,35 @@ def test_an_agent_on_the_host_does_not_depend_on_the_number_of_agents() -> None:
     found[2],
     found[3],
   )
+
+
+class Endless(gymnasium.Env):
+  """Counts all steps of all environments; episodes do not end."""
+
+  observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+  action_space = gymnasium.spaces.Discrete(2)
+  steps = 0
+
+  def reset(self, **_: Any) -> Any:
+    return np.zeros(3, np.float32), {}
+
+  def step(self, _: Any) -> Any:
+    Endless.steps += 1
+    return np.zeros(3, np.float32), 0.0, False, False, {}
+
+
+def test_steps_that_fill_the_replay_of_a_loaded_agent_count() -> None:
+  """Its first update needs two batches of 8, and so 8 rollouts of 2."""
+  settings = {**small.AGENT, 'min_replay_batches': 2.0}
+  make = functools.partial(disco_rl.Trainer, Endless, RULE, **settings)
+  with contextlib.closing(make()) as first, contextlib.closing(make()) as other:
+    first.train(2, show_progress=False)
+    assert first._steps == Endless.steps == 9 * 2 * 4
+    other.take_over(first._train_state, first.updates, first._steps)
+    # As with a new agent, they are part of a budget.
+    series = other.train(steps=9 * 2 * 4, show_progress=False)
+    assert other.updates == first.updates + 2
+    assert series['environment_steps'] == [Endless.steps] == [18 * 2 * 4]
 
 
 def test_runs_without_evaluations_have_no_best(tmp_path: pathlib.Path) -> None:

@@ -39,15 +39,18 @@ class Agents:
   is_compiled = False
 
   agent = types.SimpleNamespace(
-    config='small', environment_steps=lambda updates: 24 * updates
+    config=types.SimpleNamespace(updates_per_rollout=2), steps_per_update=24
   )
 
-  def __init__(self, fails_after: int = 1000):
-    self.left = fails_after
+  def __init__(self, fails_after: int = 1000, fill_rollouts: int = 0):
+    self.left, self.fill = fails_after, fill_rollouts
     self.asked: list[Any] = []
 
   def compile(self, *_: Any) -> None:
     self.asked.append('compile')
+
+  def fill_rollouts(self, _: agent_lib.AgentState) -> int:
+    return self.fill
 
   def attempt(
     self,
@@ -60,6 +63,7 @@ class Agents:
     self.asked.append(num_updates)
     done = min(num_updates, self.left)
     self.left -= done
+    self.fill = 0 if done else self.fill // 2
     logs = {'loss': jnp.ones(1)} if done else {}
     failure = None if done == num_updates else OSError('out of order')
     return base.Outcome(before, done, logs, failure)
@@ -98,6 +102,23 @@ def test_stages_end_at_multiples() -> None:
       'loss': 1.0,
     }
   ]
+
+
+def test_steps_that_fill_replay_count_whenever_they_are_made() -> None:
+  """Three rollouts of two updates each, in addition to that of an update."""
+  of_filling = 3 * 2 * 24
+  stages = run(Agents(fill_rollouts=3), loop.UpdateRange(10, 20, (5,), 100))
+  assert [stage.environment_steps for stage in stages] == [
+    100 + of_filling + 5 * 24,
+    100 + of_filling + 10 * 24,
+  ]
+  # Two of them were complete before the failure.
+  agents = Agents(fails_after=0, fill_rollouts=3)
+  (stage,) = run(agents, loop.UpdateRange(10, 20, (5,), 100))
+  assert stage.environment_steps == 100 + 2 * 2 * 24
+  agents.left = 1000
+  stages = run(agents, loop.UpdateRange(10, 20, (5,), stage.environment_steps))
+  assert stages[-1].environment_steps == 100 + of_filling + 10 * 24
 
 
 def test_nothing_is_done_where_nothing_is_left() -> None:
