@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
       'then each file is named when it is written.',
       flush=True,
     )
-    subjects = recording.load_all(workdir, _AGENT_SEED.value)
+    subjects = recording.load(workdir, _AGENT_SEED.value)
     record = lambda own: recording.record(
       own, _ANALYSIS_SEED, _RECORDED_STEPS.value
     )

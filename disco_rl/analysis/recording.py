@@ -57,16 +57,18 @@ class Subject:
     )
 
 
-def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
-  """Loads a rule and its agent from a run; changes nothing in its folder.
+def load(
+  workdir: files.PathLike, seed: int | None = None
+) -> dict[int, Subject]:
+  """Loads a rule and its agents from a run; changes nothing in its folder.
 
   Args:
     workdir: The folder of a run of disco-rl train, which may still be
       running.
-    seed: The seed of the agent; None: the first agent of the run.
+    seed: The seed of an agent; None: all agents of the run.
 
   Returns:
-    The agent in the newest checkpoint, with its rule.
+    The agents in the newest checkpoint, with their rule, by their seeds.
 
   Raises:
     ValueError: The folder does not contain a run, the run has no such agent, or
@@ -75,32 +77,27 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
     FileNotFoundError: The file of its rule no longer exists.
     ImportError: A package that the environment needs is not installed.
   """
-  one = stored.read(workdir, seed)
-  rule = one.rule.rule
+  if seed is None:
+    agents = stored.read_all(workdir)
+  else:
+    agents = [stored.read(workdir, seed)]
+  rule = agents[0].rule.rule
   if not isinstance(rule, disco.Disco):
     raise ValueError(
-      f'The rule of {workdir}, {one.config.rule}, is hand-designed: it has '
-      'no meta-network to analyze. Choose a run with a discovered rule.'
+      f'The rule of {workdir}, {agents[0].config.rule}, is hand-designed: it '
+      'has no meta-network to analyze. Choose a run with a discovered rule.'
     )
-  learned = jax.tree.map(lambda x: jnp.asarray(x[0]), one.train_state.learner)
-  rule_params = jax.device_put(one.rule.params)
-  return Subject(one.config, rule, rule_params, one.agent, learned)
-
-
-def load_all(
-  workdir: files.PathLike, seed: int | None = None
-) -> dict[int, Subject]:
-  """Loads the agents of a run, or only that with a seed; see `load`."""
-  first = load(workdir, seed)
-  if seed is not None:
-    return {seed: first}
-  start, number = first.config.seed, first.config.seeds
-  others = {
-    # The same kind of agent, so that nothing is compiled again.
-    i: dataclasses.replace(load(workdir, i), agent=first.agent)
-    for i in range(start + 1, start + number)
+  rule_params = jax.device_put(agents[0].rule.params)
+  return {
+    one.seed: Subject(
+      one.config,
+      rule,
+      rule_params,
+      one.agent,
+      jax.tree.map(lambda x: jnp.asarray(x[0]), one.train_state.learner),
+    )
+    for one in agents
   }
-  return {start: first, **others}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -103,19 +103,65 @@ def read(
     FileNotFoundError: The file of its rule no longer exists.
     ImportError: A package that the environment needs is not installed.
   """
-  settings = read_settings(workdir)
-  try:
-    config, rule = runner.resolve(settings)
-  except ValueError as error:
-    raise ValueError(
-      f'{workdir}, {workdirs.written_by(pathlib.Path(workdir))}: {error}'
-    ) from error
+  config, rule = _resolve(workdir)
   index = 0 if seed is None else seed - config.seed
   if not 0 <= index < config.seeds:
     raise ValueError(
       f'{workdir} has no agent with seed {seed}: the seeds of its agents are '
       f'{config.seed} to {config.seed + config.seeds - 1}.'
     )
+  everyone, found = _newest(workdir, config, rule, best)
+  if not best:
+    return _select(everyone, index)
+  if found is None or not np.isfinite(found.mean_return).any():
+    raise ValueError(
+      f'{workdir} has no best agent: none has been evaluated yet. '
+      '--config.evaluate_every=STEPS evaluates them during training.'
+    )
+  if seed is None:
+    index = int(np.argmax(found.mean_return))
+  one = _select(everyone, index)
+  params = jax.tree.map(lambda x: x[index : index + 1], found.params)
+  learner = dataclasses.replace(one.train_state.learner, params=params)
+  return dataclasses.replace(
+    one,
+    environment_steps=int(found.environment_steps[index]),
+    train_state=dataclasses.replace(one.train_state, learner=learner),
+  )
+
+
+def read_all(workdir: files.PathLike) -> list[StoredAgent]:
+  """Reads all agents from the same checkpoint; see `read`."""
+  config, rule = _resolve(workdir)
+  everyone, _ = _newest(workdir, config, rule)
+  return [_select(everyone, index) for index in range(config.seeds)]
+
+
+def _resolve(
+  workdir: files.PathLike,
+) -> tuple[runner.TrainingConfig, rule_registry.LoadedRule]:
+  """Returns the settings of a run, and its rule."""
+  settings = read_settings(workdir)
+  try:
+    return runner.resolve(settings)
+  except ValueError as error:
+    raise ValueError(
+      f'{workdir}, {workdirs.written_by(pathlib.Path(workdir))}: {error}'
+    ) from error
+
+
+def _newest(
+  workdir: files.PathLike,
+  config: runner.TrainingConfig,
+  rule: rule_registry.LoadedRule,
+  best: bool = False,
+) -> tuple[StoredAgent, evaluator.Best | None]:
+  """Reads the newest checkpoint.
+
+  Returns:
+    All agents, as if they were one whose state has a leading axis of them; and
+    the best policies, if they are asked for and there are any.
+  """
   spec, environment = environment_registry.specimen(
     config.environment, config.preprocessing
   )
@@ -133,24 +179,27 @@ def read(
     like,
     optional=[runner.STEPS, runner.BEST],
   )
-  steps = runner.steps_of(config, update, tree)
-  found = tree.get(runner.BEST) if best else None
-  if best:
-    if found is None or not np.isfinite(found.mean_return).any():
-      raise ValueError(
-        f'{workdir} has no best agent: none has been evaluated yet. '
-        '--config.evaluate_every=STEPS evaluates them during training.'
-      )
-    if seed is None:
-      index = int(np.argmax(found.mean_return))
-    steps = int(found.environment_steps[index])
-  one = jax.tree.map(lambda x: x[index : index + 1], tree[runner.TRAIN_STATE])
-  if found is not None:
-    params = jax.tree.map(lambda x: x[index : index + 1], found.params)
-    learner = dataclasses.replace(one.learner, params=params)
-    one = dataclasses.replace(one, learner=learner)
-  return StoredAgent(
-    config, rule, agent, spec, config.seed + index, update, steps, one
+  everyone = StoredAgent(
+    config,
+    rule,
+    agent,
+    spec,
+    config.seed,
+    update,
+    runner.steps_of(config, update, tree),
+    tree[runner.TRAIN_STATE],
+  )
+  return everyone, tree.get(runner.BEST) if best else None
+
+
+def _select(everyone: StoredAgent, index: int) -> StoredAgent:
+  """Returns one of the agents that `_newest` has read."""
+  return dataclasses.replace(
+    everyone,
+    seed=everyone.seed + index,
+    train_state=jax.tree.map(
+      lambda x: x[index : index + 1], everyone.train_state
+    ),
   )
 
 

@@ -194,33 +194,32 @@ def test_a_recording_is_of_the_agent_in_environments_like_the_runs(
   assert found == (agent.network, learner_state, None)
 
 
-def test_the_agent_of_a_run_is_loaded_with_its_rule(
+def test_agents_of_a_run_are_loaded_with_their_rule(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  one: Any = mock.Mock()
+  one, other = mock.Mock(seed=3), mock.Mock(seed=4)
   one.config.rule = 'mine'
   one.rule.rule, one.rule.params = RULE, {'eta': np.ones(2)}
   one.train_state.learner = {'w': np.array([[1.0, 2.0]])}
+  other.train_state.learner = {'w': np.array([[3.0, 4.0]])}
   read = mock.Mock(return_value=one)
   monkeypatch.setattr(recording.stored, 'read', read)
-  found = recording.load('run', seed=7)
-  read.assert_called_once_with('run', 7)
+  monkeypatch.setattr(recording.stored, 'read_all', lambda _: [one, other])
+  both = recording.load('run')
+  read.assert_not_called()
+  assert {seed: x.learner['w'].tolist() for seed, x in both.items()} == {
+    3: [1, 2],
+    4: [3, 4],
+  }
+  found = both[3]
   assert (found.config, found.rule, found.agent) == (
     one.config,
     RULE,
     one.agent,
   )
-  assert found.learner['w'].tolist() == [1, 2]
   assert found.rule_params['eta'].tolist() == [1, 1]
-  one.config.seed, one.config.seeds = 3, 2
-  both = recording.load_all('run')
-  assert [*both] == [3, 4]
-  assert [x.args for x in read.call_args_list[1:]] == [
-    ('run', None),
-    ('run', 4),
-  ]
-  assert both[4].agent is both[3].agent
-  assert [*recording.load_all('run', 4)] == [4]
+  assert [*recording.load('run', 3)] == [3]
+  read.assert_called_once_with('run', 3)
   one.rule.rule = 'actor_critic'
   with pytest.raises(ValueError, match='of run, mine, is hand-designed'):
     recording.load('run')

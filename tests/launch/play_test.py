@@ -100,6 +100,25 @@ def test_a_loaded_agent_trains_on_as_in_the_run(
     np.testing.assert_allclose(got[name], rows[name][is_there], rtol=1e-4)
 
 
+def test_all_agents_of_a_run_are_of_one_checkpoint(
+  run: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  each = [stored.read(run, seed) for seed in (0, 1)]
+  read = mock.Mock(side_effect=checkpointing.read)
+  monkeypatch.setattr(checkpointing, 'read', read)
+  together = stored.read_all(run)
+  assert read.call_count == 1
+  # Programs of one kind of agent are compiled once.
+  assert together[0].agent is together[1].agent
+  for got, want in zip(together, each, strict=True):
+    assert (got.seed, got.update) == (want.seed, want.update)
+    jax.tree.map(
+      np.testing.assert_array_equal,
+      got.train_state.learner.params,
+      want.train_state.learner.params,
+    )
+
+
 def test_damaged_checkpoints_are_passed_over(
   run: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
