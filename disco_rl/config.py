@@ -40,6 +40,8 @@ import numpy as np
 
 # JAX counts in 32 bits and computes in float32.
 WHOLE_LIMIT = 2**31
+# A number that a run replaces by one that fits into memory.
+AUTOMATIC = -1
 # Of a layer. Larger ones are mistakes, and take all memory before an error.
 LARGEST_WIDTH = 2**16
 _MOST_LAYERS = 50

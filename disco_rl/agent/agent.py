@@ -179,7 +179,7 @@ class AgentConfig(config_lib.Settings):
     """Yields this config, or one per chunk size if the size is automatic."""
     torso = self.network.torso
     sizes: Sequence[int] = (torso.chunk_size,)
-    if torso.chunk_size == torsos.AUTOMATIC:
+    if torso.chunk_size == config_lib.AUTOMATIC:
       sizes = torsos.CHUNK_SIZES
     for size in sizes:
       chunked = dataclasses.replace(torso, chunk_size=size)

@@ -21,6 +21,7 @@ from disco_rl.analysis import scenes
 from disco_rl.analysis import sensitivity
 from disco_rl.analysis import traces
 from disco_rl.runtime import files
+from disco_rl.runtime import metrics
 from disco_rl.training import learning_curves
 from disco_rl.update_rules import disco
 
@@ -165,24 +166,20 @@ def without_predictions(
     updates: The number of updates of each agent without predictions.
 
   Returns:
-    The curves of the run, up to the same number of steps; of agents with the
+    The curves of the run, up to the same number of updates; of agents with the
     same seeds, without bootstrapping (y and z are hidden from the targets of y
     and z), and without predictions (from all targets).
 
   Raises:
     ValueError: The rule has no y and z, or the run has no metrics so early.
   """
-  steps, returns = learning_curves.read_curve(
-    pathlib.Path(workdir) / 'metrics.csv'
-  )
-  until = steps <= subject.agent.environment_steps(updates)
-  if not until.any():
-    agent = subject.agent
-    after_first = steps[0] - agent.environment_steps(1)
-    first = 1 + round(after_first / agent.steps_per_update)
+  path = pathlib.Path(workdir) / 'metrics.csv'
+  # Not by steps: in a fork, those of earlier updates may have been more.
+  steps, returns = learning_curves.read_curve(path, updates=updates)
+  if not len(steps):
     raise ValueError(
       f'{updates} updates are too few for learning curves: the first metrics '
-      f'of {workdir} are after {first}.'
+      f'of {workdir} are after {min(metrics.read(path)["update"])}.'
     )
   compared = {
     'without bootstrapping': 'y_and_z',
@@ -190,7 +187,7 @@ def without_predictions(
   }
   return learning_curves.draw(
     {
-      'the rule': (steps[until], returns[:, until]),
+      'the rule': (steps, returns),
       **{
         label: _curve(subject, ablation.blind(subject.rule, extent), updates)
         for label, extent in compared.items()

@@ -24,8 +24,7 @@ from disco_rl.networks import nethack_encoder
 Torso = Callable[[types.PyTree], types.Array]
 # The same, with the config and the dtype of computations as arguments.
 _Named = Callable[[types.PyTree, 'TorsoConfig', types.DType], types.Array]
-# The chunk size that means automatic, and the sizes to try, fastest first.
-AUTOMATIC = -1
+# The sizes to try if chunk_size is automatic, fastest first.
 CHUNK_SIZES = (0, 512, 128, 32)
 ACTIVATIONS = ('relu', 'tanh')
 HiddenSizes = Annotated[
@@ -71,7 +70,9 @@ class TorsoConfig(config_lib.Settings):
   activation: Annotated[str, config_lib.one_of(*ACTIVATIONS)] = 'relu'
   final_relu: bool = False
   chunk_size: Annotated[
-    int, config_lib.at_least(-1), config_lib.Alias('torso_chunk_size')
+    int,
+    config_lib.at_least(config_lib.AUTOMATIC),
+    config_lib.Alias('torso_chunk_size'),
   ] = 0
   stride: config_lib.Count = 2
 
@@ -110,10 +111,10 @@ class TorsoModule(hk.Module):
 
   def __init__(self, config: TorsoConfig, name: str = 'torso'):
     super().__init__(name)
-    if config.chunk_size == AUTOMATIC:
+    if config.chunk_size == config_lib.AUTOMATIC:
       raise ValueError(
-        f'torso_chunk_size={AUTOMATIC} is for disco-rl meta-train and '
-        'disco-rl train, which choose one that fits into memory; give a '
+        f'torso_chunk_size={config_lib.AUTOMATIC} is for disco-rl meta-train '
+        'and disco-rl train, which choose one that fits into memory; give a '
         'number here, or 0 for all observations at once.'
       )
     self._config = config

@@ -17,6 +17,7 @@ from typing import Any
 
 import filelock
 
+from disco_rl import config as config_lib
 from disco_rl import extras
 from disco_rl import paths as paths_lib
 from disco_rl.runtime import file_systems
@@ -26,7 +27,10 @@ from disco_rl.runtime import reports
 from disco_rl.runtime import versions
 
 # Settings that a run may choose itself, with the values that let it choose.
-_AUTOMATIC = {'replay_on_disk': False, 'torso_chunk_size': -1}
+_AUTOMATIC = {
+  'replay_on_disk': False,
+  'torso_chunk_size': config_lib.AUTOMATIC,
+}
 # Settings with the length of a run, in the steps that checkpoints count.
 _LENGTHS = ('updates', 'meta_steps')
 # The user's modules that this process has imported because they register names;

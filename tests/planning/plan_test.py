@@ -13,6 +13,7 @@ import pytest
 from benchmarks import small_runs
 from configs import evaluate
 from configs import quickstart
+from disco_rl import config as config_lib
 from disco_rl import planning
 from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import torsos
@@ -142,7 +143,7 @@ def dict_of(table: planning.Table) -> dict[str, Any]:
 
 
 def test_more_devices_share_batches_before_settings_compute_more() -> None:
-  config = config_of(**BATCHES, torso_chunk_size=torsos.AUTOMATIC)
+  config = config_of(**BATCHES, torso_chunk_size=config_lib.AUTOMATIC)
   tried = [
     (one.agent.network.torso.chunk_size, one.batch_devices)
     for one in launcher._candidates(config, [4, 8])
@@ -191,7 +192,7 @@ def test_groups_on_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_settings_that_take_less_memory_come_later() -> None:
   config = config_of(
-    inner_updates=4, chunk_size=4, torso_chunk_size=torsos.AUTOMATIC
+    inner_updates=4, chunk_size=4, torso_chunk_size=config_lib.AUTOMATIC
   )
   tried = [
     (

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from configs import evaluate
+from disco_rl import config as config_lib
 from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
@@ -120,7 +121,7 @@ def test_the_first_size_that_fits_is_chosen_and_kept(
     'updates': 1,
     'seeds': 1,
     'hidden_sizes': (4,),
-    'torso_chunk_size': torsos.AUTOMATIC,
+    'torso_chunk_size': config_lib.AUTOMATIC,
   }
   needs, tried = parallel.DeviceTraining.needs, []
 
