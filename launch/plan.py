@@ -168,7 +168,7 @@ def of_discovery(
   first = next(planning.chunk_size_candidates(config))
   groups = build.make_groups(first, rule, _row(1))
   sizes = [group.config.num_members for group in groups]
-  steps = sum(group.config.num_agents * group.steps.total for group in groups)
+  steps = sum(group.config.num_counted * group.steps.total for group in groups)
   shares = choose_batch_devices(config, sizes, cluster)
 
   def attempt(config: 'meta_config.MetaTrainingConfig') -> 'planning.Table':

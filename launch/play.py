@@ -29,7 +29,7 @@ from launch.errors import in_one_line
 
 if TYPE_CHECKING:
   from disco_rl.api import policy as policy_lib
-  from disco_rl.training import playing
+  from disco_rl.training import whole_episodes
 
 _WORKDIR = common.workdir_flag()
 _AGENT = flags.DEFINE_string(
@@ -110,7 +110,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _play(
   policy: 'policy_lib.Policy',
-) -> 'tuple[playing.Episodes, playing.Film | None]':
+) -> 'tuple[whole_episodes.Episodes, whole_episodes.Film | None]':
   """Plays with pictures, or without them if rendering is not possible."""
   from disco_rl.environments import base
   from disco_rl.environments.host import adapters
@@ -125,7 +125,9 @@ def _play(
   return policy.evaluate(_EPISODES.value, **how), None
 
 
-def _report(episodes: 'playing.Episodes', film: 'playing.Film | None') -> None:
+def _report(
+  episodes: 'whole_episodes.Episodes', film: 'whole_episodes.Film | None'
+) -> None:
   """Prints the results."""
   for screen in film.screens if film else ():
     print(screen)

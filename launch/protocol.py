@@ -25,8 +25,8 @@ from launch.errors import fail
 from launch.errors import in_one_line
 
 if TYPE_CHECKING:
+  from disco_rl.evaluation import planned_runs
   from disco_rl.evaluation import protocol as protocol_lib
-  from disco_rl.evaluation import runs as runs_lib
 
 _RULES = flags.DEFINE_list(
   'rules',
@@ -59,7 +59,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   if not _RULES.value:
     fail('--rules is empty: name the rules to judge, or their files.')
 
-  def finish(runs: 'list[runs_lib.Run]') -> None:
+  def finish(runs: 'list[planned_runs.Run]') -> None:
     scheduler.run(runs, _PROCESSES.value, workdir, _SLURM.value)
     if left := [run.name for run in runs if not run.is_over]:
       fail(
@@ -75,7 +75,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       rules = sources.files_among(_RULES.value)
       free = (*_FREE, *runner.FREE)
       workdirs.claim(workdir, _description(plan), free, rules)
-      runs: list[runs_lib.Run] = []
+      runs: list[planned_runs.Run] = []
       # As long as finished runs ask for more.
       while runs != (runs := plan.validation(tasks)):
         finish(runs)

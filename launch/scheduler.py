@@ -28,7 +28,7 @@ from typing import Any
 
 from disco_rl import extras
 from disco_rl import paths as paths_lib
-from disco_rl.evaluation import runs as runs_lib
+from disco_rl.evaluation import planned_runs
 from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
@@ -48,7 +48,7 @@ WORKER = (
 
 
 def run(
-  runs: Sequence[runs_lib.Run],
+  runs: Sequence[planned_runs.Run],
   max_processes: int,
   workdir: pathlib.Path,
   slurm: Sequence[str],
@@ -64,7 +64,7 @@ def run(
 
 
 def run_all(
-  runs: Sequence[runs_lib.Run], max_processes: int
+  runs: Sequence[planned_runs.Run], max_processes: int
 ) -> dict[pathlib.Path, str]:
   """Makes the unfinished runs.
 
@@ -115,7 +115,7 @@ def run_all(
 
 
 def run_on_slurm(
-  runs: Sequence[runs_lib.Run],
+  runs: Sequence[planned_runs.Run],
   max_processes: int,
   folder: pathlib.Path,
   options: Sequence[str],
@@ -179,7 +179,7 @@ class _Worker:
     run: The current or last run.
   """
 
-  run: runs_lib.Run
+  run: planned_runs.Run
 
   def __init__(self) -> None:
     """Starts the process, in the folder in which the command was given."""
@@ -200,7 +200,7 @@ class _Worker:
     """Returns the file descriptor that is readable once a run has ended."""
     return self._answers.fileno()
 
-  def begin(self, run: runs_lib.Run, has_log: bool) -> None:
+  def begin(self, run: planned_runs.Run, has_log: bool) -> None:
     """Starts a run, with its output in a file next to its folder, or here."""
     self.run = run
     self._log = (
@@ -247,12 +247,14 @@ def _python_path() -> str:
   return os.pathsep.join(filter(None, paths))
 
 
-def _report(run: runs_lib.Run, reason: str) -> None:
+def _report(run: planned_runs.Run, reason: str) -> None:
   """Prints why a run has failed."""
   print(f'{run.name} failed: {reason}', file=sys.stderr, flush=True)
 
 
-def _task(run: runs_lib.Run, log: pathlib.Path | None = None) -> dict[str, Any]:
+def _task(
+  run: planned_runs.Run, log: pathlib.Path | None = None
+) -> dict[str, Any]:
   """Returns the message to a worker, in types of JSON."""
   return {
     'name': run.name,
@@ -266,8 +268,8 @@ def _task(run: runs_lib.Run, log: pathlib.Path | None = None) -> dict[str, Any]:
 
 
 def _announced(
-  runs: Sequence[runs_lib.Run], max_processes: int
-) -> Iterator[runs_lib.Run]:
+  runs: Sequence[planned_runs.Run], max_processes: int
+) -> Iterator[planned_runs.Run]:
   """Yields the remaining runs, each after printing a line about it."""
   todo = [run for run in runs if not run.is_over]
   start = time.perf_counter()
@@ -312,7 +314,7 @@ def _read_tasks(tasks: queue.SimpleQueue[str]) -> None:
 def _attempt(task: Mapping[str, Any]) -> str | None:
   """Makes a run; returns why it failed, or None if it did not."""
   folder = pathlib.Path(task['folder'])
-  run = runs_lib.Run(
+  run = planned_runs.Run(
     task['name'], folder, task['rule'], task['settings'], task['digests']
   )
   if task['log']:
@@ -350,7 +352,7 @@ def _submitted(task: Mapping[str, Any]) -> str | None:
   return _attempt(task)
 
 
-def _make(run: runs_lib.Run) -> None:
+def _make(run: planned_runs.Run) -> None:
   """Makes a run, or resumes it."""
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import sharding

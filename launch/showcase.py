@@ -27,7 +27,7 @@ from launch.errors import fail
 from launch.errors import in_one_line
 
 if TYPE_CHECKING:
-  from disco_rl.evaluation import runs as runs_lib
+  from disco_rl.evaluation import planned_runs
   from disco_rl.evaluation import showcase
   from disco_rl.update_rules import cards
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl import config as config_lib
   from disco_rl import paths
-  from disco_rl.evaluation import runs as runs_lib
+  from disco_rl.evaluation import planned_runs
   from disco_rl.evaluation import showcase
   from disco_rl.meta_training import config
   from disco_rl.runtime import files
@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
     # A discovery that has continued since has another rule.
     folder = run / 'showcase' / f'{steps}'
     runs = _plan(shared, _like_population(settings), run, folder)
-    runs_lib.check(runs)
+    planned_runs.check(runs)
     with workdirs.locked(folder):
       failures = scheduler.run_all(runs, max_processes=1)
     if failures:
@@ -187,7 +187,7 @@ def _plan(
   population: Mapping[str, Any],
   run: pathlib.Path,
   folder: pathlib.Path,
-) -> 'list[runs_lib.Run]':
+) -> 'list[planned_runs.Run]':
   """Returns a run for each rule.
 
   Args:
@@ -196,15 +196,15 @@ def _plan(
     run: The folder of the discovery.
     folder: The folder of the runs.
   """
-  from disco_rl.evaluation import runs as runs_lib
+  from disco_rl.evaluation import planned_runs
   from disco_rl.evaluation import showcase
 
   environment = shared['environment']
 
-  def training(label: str, given: Mapping[str, Any]) -> runs_lib.Run:
-    return runs_lib.training(
+  def training(label: str, given: Mapping[str, Any]) -> planned_runs.Run:
+    return planned_runs.training(
       f'{environment}, {label}',
-      folder.joinpath(runs_lib.slug(environment), label.replace(' ', '_')),
+      folder.joinpath(planned_runs.slug(environment), label.replace(' ', '_')),
       label,
       {**shared, **given},
     )
@@ -227,7 +227,7 @@ def _plan(
 
 
 def _trained(
-  runs: 'Sequence[runs_lib.Run]',
+  runs: 'Sequence[planned_runs.Run]',
 ) -> 'tuple[list[showcase.Trained], str | None]':
   """Returns the results of all runs, and the reason if films are missing."""
   from disco_rl.evaluation import showcase
@@ -264,7 +264,7 @@ def _film(
 
 
 def _commands(
-  run: pathlib.Path, runs: 'Sequence[runs_lib.Run]'
+  run: pathlib.Path, runs: 'Sequence[planned_runs.Run]'
 ) -> list[tuple[str, str]]:
   """Returns suggested next commands."""
   found = runs[1]  # With the discovered rule.

@@ -44,7 +44,7 @@ from launch.errors import in_one_line
 
 if TYPE_CHECKING:
   from disco_rl.evaluation import comparison
-  from disco_rl.evaluation import runs as runs_lib
+  from disco_rl.evaluation import planned_runs
 
 _VARIANTS = flags.DEFINE_list(
   'variants', [], 'Names after the colon of --config, separated by commas.'
@@ -81,7 +81,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   """Makes the remaining runs, then reports on all finished runs."""
   del settings  # Each run has its own.
   # Imported late: a mistyped flag should not wait for JAX to load.
-  from disco_rl.evaluation import runs as runs_lib
+  from disco_rl.evaluation import planned_runs
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import workdirs
   from launch import scheduler
@@ -91,9 +91,9 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     recipes = _recipes(runs)
     is_discovery = runs[0].is_discovery
     if is_discovery:
-      runs_lib.check(runs, meta_trainer.FREE, meta_trainer.complete)
+      planned_runs.check(runs, meta_trainer.FREE, meta_trainer.complete)
     else:
-      runs_lib.check(runs)
+      planned_runs.check(runs)
     with workdirs.locked(workdir):
       failures = scheduler.run(runs, _PROCESSES.value, workdir, _SLURM.value)
       report(runs, failures, workdir, recipes)
@@ -107,7 +107,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     )
 
 
-def plan(workdir: pathlib.Path) -> 'list[runs_lib.Run]':
+def plan(workdir: pathlib.Path) -> 'list[planned_runs.Run]':
   """Returns the runs that the flags describe, starting with the first seed.
 
   Raises:
@@ -168,9 +168,9 @@ def _make_run(
   point: _Point,
   seed: int,
   rules: Sequence[str],
-) -> 'runs_lib.Run':
+) -> 'planned_runs.Run':
   """Makes a run, and checks its settings."""
-  from disco_rl.evaluation import runs as runs_lib
+  from disco_rl.evaluation import planned_runs
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import workdirs
 
@@ -186,17 +186,17 @@ def _make_run(
   is_discovery = 'meta_steps' in settings
   parts = [variant, *(f'{name}={value}' for name, value in point.items())]
   parts = list(filter(None, parts)) or [pathlib.Path(file).stem]
-  folder = workdir.joinpath(*map(runs_lib.slug, parts))
+  folder = workdir.joinpath(*map(planned_runs.slug, parts))
   reported = _OF_DISCOVERY if is_discovery else _OF_TRAINING
   shown = [f'{k}={x}' for k, x in point.items() if k not in reported]
   label = list(filter(None, [variant, *shown]))
   if is_discovery:
     settings['seed'] += seed
-    digests = runs_lib.digests_of(settings['rule'])
+    digests = planned_runs.digests_of(settings['rule'])
     folder /= f'seed_{settings["seed"]}'
     settings = workdirs.with_choices(folder, settings, changes)
     config = meta_trainer.config_of(settings, changes)
-    return runs_lib.Run(
+    return planned_runs.Run(
       ', '.join((*parts, f'seed {settings["seed"]}')),
       folder,
       ', '.join(label) or pathlib.Path(file).stem,
@@ -208,12 +208,14 @@ def _make_run(
       '--seeds is for discovery: disco-rl train trains the agents of one '
       f'run in parallel. Set --config.seeds={_SEEDS.value}.'
     )
-  names = runs_lib.labels(rules or [settings['rule']])
+  names = planned_runs.labels(rules or [settings['rule']])
   label.insert(0, names[settings['rule']])
-  return runs_lib.training(', '.join(parts), folder, ', '.join(label), settings)
+  return planned_runs.training(
+    ', '.join(parts), folder, ', '.join(label), settings
+  )
 
 
-def _recipes(runs: 'Sequence[runs_lib.Run]') -> dict[str, list[str]]:
+def _recipes(runs: 'Sequence[planned_runs.Run]') -> dict[str, list[str]]:
   """Returns the rules of each --recipe."""
   known = dict.fromkeys(run.rule for run in runs)
   recipes: dict[str, list[str]] = {}
@@ -234,7 +236,7 @@ def _recipes(runs: 'Sequence[runs_lib.Run]') -> dict[str, list[str]]:
 
 
 def report(
-  runs: 'Sequence[runs_lib.Run]',
+  runs: 'Sequence[planned_runs.Run]',
   failures: Mapping[pathlib.Path, str],
   workdir: pathlib.Path,
   recipes: Mapping[str, Sequence[str]],
@@ -248,8 +250,8 @@ def report(
     recipes: Recipe -> the names of the rules that it discovered.
   """
   from disco_rl.evaluation import comparison
+  from disco_rl.evaluation import planned_runs
   from disco_rl.evaluation import report as report_lib
-  from disco_rl.evaluation import runs as runs_lib
   from disco_rl.meta_training import held_out_results
 
   if runs[0].is_discovery:
@@ -257,7 +259,7 @@ def report(
     report_lib.write(comparison.compare(results), setup, workdir)
     return
   results = [
-    runs_lib.read(run, failure=failures.get(run.folder)) for run in runs
+    planned_runs.read(run, failure=failures.get(run.folder)) for run in runs
   ]
   setup = report_lib.of_training([run.config for run in runs])
   compared = comparison.compare(results, recipes=recipes)
@@ -266,7 +268,7 @@ def report(
 
 
 def _draw_settings(
-  runs: 'Sequence[runs_lib.Run]',
+  runs: 'Sequence[planned_runs.Run]',
   results: 'Sequence[comparison.Result]',
   workdir: pathlib.Path,
 ) -> None:

@@ -16,7 +16,7 @@ from disco_rl.api import agent_files
 from disco_rl.runtime import files
 from disco_rl.runtime import video
 from disco_rl.training import player as player_lib
-from disco_rl.training import playing
+from disco_rl.training import whole_episodes
 
 if TYPE_CHECKING:
   import distrax
@@ -113,8 +113,8 @@ class Acting(abc.ABC):
     *,
     greedy: bool = False,
     seed: int = 0,
-    max_steps: int = playing.MAX_STEPS,
-  ) -> playing.Episodes:
+    max_steps: int = whole_episodes.MAX_STEPS,
+  ) -> whole_episodes.Episodes:
     """Plays episodes in new environments, up to 16 in parallel.
 
     The agent does not learn from these episodes, and training is unaffected.
@@ -148,7 +148,7 @@ class Acting(abc.ABC):
     *,
     greedy: bool = False,
     seed: int = 0,
-    max_steps: int = playing.MAX_STEPS,
+    max_steps: int = whole_episodes.MAX_STEPS,
   ) -> np.ndarray:
     """Plays episodes in a new environment, and draws them.
 
@@ -184,8 +184,8 @@ class Acting(abc.ABC):
     *,
     greedy: bool,
     seed: int,
-    max_steps: int = playing.MAX_STEPS,
-  ) -> tuple[playing.Episodes, playing.Film]:
+    max_steps: int = whole_episodes.MAX_STEPS,
+  ) -> tuple[whole_episodes.Episodes, whole_episodes.Film]:
     """Plays like `render`; returns the episodes and the original pictures."""
     played, film = self._player.play(
       self._current_params(), episodes, greedy, seed, max_steps, has_film=True

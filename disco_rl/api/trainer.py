@@ -186,13 +186,13 @@ class Trainer(policy_lib.Acting):
       seeds=len(self._seeds),
     )
     self._rule_params = jax.device_put(rule.params)
-    self._driver = parallel.make(agent, self._environment, len(self._seeds))
+    self._training = parallel.make(agent, self._environment, len(self._seeds))
     self._player = player_lib.Player(
       agent.network, self._environment, given, preprocessing
     )
     self._memory = player_lib.Memory(player_lib.action_keys(seed)[0])
     keys = jax.vmap(jax.random.key)(np.asarray(self._seeds))
-    self._train_state = self._driver.init(keys)
+    self._train_state = self._training.init(keys)
     self._is_closed = self._is_training = False
 
   def train(
@@ -301,7 +301,7 @@ class Trainer(policy_lib.Acting):
       ):
         requests.install()
         loop.train(
-          self._driver,
+          self._training,
           self._rule_params,
           train_state,
           loop.UpdateRange(
@@ -412,8 +412,8 @@ class Trainer(policy_lib.Acting):
       loop.report_rounding('updates', asked, updates)
     else:
       asked = config_lib.valid('steps', steps, config_lib.Count)
-      agent = self._driver.agent
-      fills = self._driver.fill_rollouts(self._get_train_state()) > 0
+      agent = self._training.agent
+      fills = self._training.fill_rollouts(self._get_train_state()) > 0
       before = 0 if fills else self.updates  # It fills replay like a new agent.
       updates = agent.updates_for(asked, before)
       made = agent.environment_steps(before + updates)
@@ -541,7 +541,7 @@ class Trainer(policy_lib.Acting):
     self.updates = int(saved['updates'])
     steps = found.environment_steps
     if steps is None:  # Saved by disco_rl 0.2.
-      steps = self._driver.agent.environment_steps(self.updates)
+      steps = self._training.agent.environment_steps(self.updates)
     self._steps = steps
     self._memory.reset_core()
     self._best = None
@@ -560,7 +560,7 @@ class Trainer(policy_lib.Acting):
       updates: The number of updates that it has made.
       environment_steps: The environment steps that it has made.
     """
-    self._train_state = self._driver.cohort.resume(train_state)
+    self._train_state = self._training.cohort.resume(train_state)
     self.updates, self._steps = updates, environment_steps
     self._memory.reset_core()
 
@@ -593,7 +593,7 @@ class Trainer(policy_lib.Acting):
     number = self.config.num_environments * len(self._seeds)
     new._environment = source.build(number, seed)
     new._initialize(*self._made_from)
-    new._resume(train_state, self._driver.cohort.contents())
+    new._resume(train_state, self._training.cohort.contents())
     new.updates, new._steps = self.updates, self._steps
     new._memory = dataclasses.replace(self._memory)
     new._best = self._best
@@ -629,7 +629,7 @@ class Trainer(policy_lib.Acting):
     self, train_state: agent_lib.AgentState, replay: types.PyTree
   ) -> None:
     """Continues with a state, and the `Cohort.contents` of its agents."""
-    cohort = self._driver.cohort
+    cohort = self._training.cohort
     cohort.replace_contents(replay, train_state.replay)
     self._train_state = cohort.resume(train_state)
 
@@ -639,7 +639,7 @@ class Trainer(policy_lib.Acting):
   def _saved(self) -> dict[str, types.PyTree]:
     return {
       agent_files.STATE: self._train_state,
-      'replay': self._driver.cohort.contents(),
+      'replay': self._training.cohort.contents(),
       'updates': jnp.asarray(self.updates),
     }
 

@@ -8,7 +8,7 @@ import itertools
 import random
 from typing import Any
 
-from disco_rl.evaluation import runs as runs_lib
+from disco_rl.evaluation import planned_runs
 
 # The contenders whose returns score 1, if the best return is unknown, and 0.
 REFERENCE = 'actor_critic'
@@ -115,7 +115,7 @@ def make(
   found = [
     *(
       _contender(name, rule, rule, grids[GIVEN], candidates)
-      for rule, name in runs_lib.labels(rules, taken=baselines).items()
+      for rule, name in planned_runs.labels(rules, taken=baselines).items()
     ),
     *(
       _contender(name, name, name, grids[name], candidates)
@@ -151,7 +151,10 @@ def _contender(
   if len({show(point) for point in points}) < len(points):
     raise ValueError(f'The grid of {name} has a value twice.')
   return Contender(
-    name, runs_lib.slug(folder), rules[0], tuple(_spread(points, candidates))
+    name,
+    planned_runs.slug(folder),
+    rules[0],
+    tuple(_spread(points, candidates)),
   )
 
 

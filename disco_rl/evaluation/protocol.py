@@ -27,7 +27,7 @@ from disco_rl.environments import suites
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import contenders as contenders_lib
 from disco_rl.evaluation import normalization
-from disco_rl.evaluation import runs as runs_lib
+from disco_rl.evaluation import planned_runs
 from disco_rl.maths import statistics
 
 # Validation is noisy, so that choices could wander on for long.
@@ -255,7 +255,7 @@ class Plan:
   contenders: Sequence[contenders_lib.Contender]
   workdir: pathlib.Path
   # Each takes some 50 ms, most of them to read the rule.
-  _runs: dict[tuple[str, ...], runs_lib.Run] = dataclasses.field(
+  _runs: dict[tuple[str, ...], planned_runs.Run] = dataclasses.field(
     default_factory=dict, init=False, repr=False, compare=False
   )
 
@@ -264,7 +264,7 @@ class Plan:
     task: str,
     contender: contenders_lib.Contender,
     point: contenders_lib.Point,
-  ) -> runs_lib.Run:
+  ) -> planned_runs.Run:
     """Makes one run; raises ValueError for settings that are not valid."""
     key = task, contender.folder, contenders_lib.show(point)
     if key not in self._runs:
@@ -276,11 +276,11 @@ class Plan:
     task: str,
     contender: contenders_lib.Contender,
     point: contenders_lib.Point,
-  ) -> runs_lib.Run:
+  ) -> planned_runs.Run:
     folder = self.workdir.joinpath(
-      runs_lib.slug(task),
+      planned_runs.slug(task),
       contender.folder,
-      runs_lib.slug(contenders_lib.show(point)),
+      planned_runs.slug(contenders_lib.show(point)),
     )
     own = self.protocol.own(task)
     settings = {
@@ -295,12 +295,14 @@ class Plan:
     name = ', '.join((task, contender.name, contenders_lib.show(point)))
     # Budgets count rollouts: agents may make several updates after each.
     rollouts = self.protocol.rollouts(task)
-    run = runs_lib.training(name, folder, contender.name, settings, rollouts)
+    run = planned_runs.training(
+      name, folder, contender.name, settings, rollouts
+    )
     config = run.config
     self._check_scored(task, config.agent.rollouts(config.log_every))
     return run
 
-  def validation(self, tests: Sequence[str]) -> list[runs_lib.Run]:
+  def validation(self, tests: Sequence[str]) -> list[planned_runs.Run]:
     """Returns the runs on which settings for these tests are chosen.
 
     When they are over, there may be more of them, because grids grow.
@@ -340,7 +342,7 @@ class Plan:
 
   def tests(
     self, choices: Sequence[Choice], tasks: Sequence[str]
-  ) -> list[runs_lib.Run]:
+  ) -> list[planned_runs.Run]:
     """Returns the runs of all contenders in the tests with choices."""
     return [
       self.run(task, choice.contender, choice.point)
@@ -351,7 +353,7 @@ class Plan:
 
   def _validation(
     self, contenders: Sequence[contenders_lib.Contender], tasks: Sequence[str]
-  ) -> Iterator[runs_lib.Run]:
+  ) -> Iterator[planned_runs.Run]:
     """Yields runs of all settings, if there are several, in tasks."""
     for contender in contenders:
       if len(contender.points) > 1:
@@ -418,7 +420,7 @@ class Plan:
       return Choice(contender, tasks, points[0])
     results, iqms = (before.results, before.iqms) if before else ((), ())
     added = tuple(
-      [runs_lib.read(self.run(task, contender, point)) for task in tasks]
+      [planned_runs.read(self.run(task, contender, point)) for task in tasks]
       for point in points[len(results) :]
     )
     results += added
@@ -484,4 +486,4 @@ def validate(plan: Plan) -> None:
       *itertools.chain(*protocol.validations()),
     )
   ]
-  runs_lib.check([*dict.fromkeys(jobs)])
+  planned_runs.check([*dict.fromkeys(jobs)])

@@ -16,9 +16,9 @@ from disco_rl.evaluation import comparison
 from disco_rl.evaluation import contenders as contenders_lib
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import pages
+from disco_rl.evaluation import planned_runs
 from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import report
-from disco_rl.evaluation import runs as runs_lib
 from disco_rl.maths import statistics
 from disco_rl.runtime import escaping
 from disco_rl.runtime import metrics
@@ -88,7 +88,7 @@ def write(
   results = {
     task: {
       updates: [
-        runs_lib.read(run, run.config.agent.updates(updates)) for run in own
+        planned_runs.read(run, run.config.agent.updates(updates)) for run in own
       ]
       for updates in protocol.scored_after(task)
     }

@@ -13,9 +13,9 @@ import numpy as np
 
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import pages
+from disco_rl.evaluation import planned_runs
 from disco_rl.evaluation import reference_scores
 from disco_rl.evaluation import report_figures
-from disco_rl.evaluation import runs
 from disco_rl.maths import statistics
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
@@ -240,7 +240,7 @@ def _figure(
   caption: str,
 ) -> pages.Figure:
   """Draws a figure and writes it to a file, named after the function."""
-  benchmark = runs.slug(compared.benchmark.name)
+  benchmark = planned_runs.slug(compared.benchmark.name)
   path = workdir / 'figures' / f'{benchmark}_{draw.__name__}.png'
   path.unlink(missing_ok=True)
   with reports.surviving(f'figures/{path.name}'):

@@ -53,8 +53,8 @@ class Estimator(abc.ABC):
     """The environment steps of a meta-step."""
 
   @property
-  def num_agents(self) -> int:
-    """The agents of a member, with a leading axis if there are several."""
+  def agents_per_member(self) -> int:
+    """The number of agents of a member; several have a leading axis."""
     return 1
 
   def initial_member(

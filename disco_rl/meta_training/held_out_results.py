@@ -15,15 +15,15 @@ import numpy as np
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
 from disco_rl.evaluation import comparison
+from disco_rl.evaluation import planned_runs
 from disco_rl.evaluation import report
-from disco_rl.evaluation import runs as runs_lib
 from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
 
 def read_all(
-  runs: Sequence[runs_lib.Run], failures: Mapping[pathlib.Path, str]
+  runs: Sequence[planned_runs.Run], failures: Mapping[pathlib.Path, str]
 ) -> tuple[list[comparison.Result], report.Setup]:
   """Reads the held-out returns of discoveries, for a report.
 
@@ -35,7 +35,7 @@ def read_all(
     A result for each held-out environment of each variant, or the failure of
     one of the variant's discoveries; and the description for the report.
   """
-  variants: dict[tuple[str, float], list[runs_lib.Run]] = {}
+  variants: dict[tuple[str, float], list[planned_runs.Run]] = {}
   for run in runs:
     rate = run.settings['meta_learning_rate']
     variants.setdefault((run.rule, rate), []).append(run)

@@ -67,25 +67,25 @@ class Lifetimes:
 
 
 def draw(
-  rng: np.random.Generator, budgets: Sequence[int], num_agents: int
+  rng: np.random.Generator, budgets: Sequence[int], num_members: int
 ) -> np.ndarray:
-  """Draws budgets [num_agents] int32, each with a weight of 1 / budget."""
+  """Draws budgets [num_members] int32, each with a weight of 1 / budget."""
   weights = 1.0 / np.asarray(budgets, np.float64)
   return rng.choice(
-    np.asarray(budgets, np.int32), num_agents, p=weights / weights.sum()
+    np.asarray(budgets, np.int32), num_members, p=weights / weights.sum()
   )
 
 
 def init(
-  rng: np.random.Generator, config: LifetimeConfig, num_agents: int
+  rng: np.random.Generator, config: LifetimeConfig, num_members: int
 ) -> Lifetimes:
   """Makes the lifetimes of the first agents."""
-  budget = draw(rng, config.budgets, num_agents)
-  start = rng.permutation(num_agents) / num_agents if config.stagger else 0.0
+  budget = draw(rng, config.budgets, num_members)
+  start = rng.permutation(num_members) / num_members if config.stagger else 0.0
   return Lifetimes(
     age=(start * budget).astype(np.int32),
     budget=budget,
-    failures=np.zeros(num_agents, np.int32),
+    failures=np.zeros(num_members, np.int32),
   )
 
 

@@ -220,7 +220,9 @@ class MetaStep:
       is_new = (before.age == 0) | (state.meta_step == 0)
       first = is_new * group.fill_steps
       environment_steps.append(
-        steps_before + group.estimator.num_agents * first + group.steps.total
+        steps_before
+        + group.estimator.agents_per_member * first
+        + group.steps.total
       )
       steps = lifetimes_lib.aging(
         self._config.lifetimes,

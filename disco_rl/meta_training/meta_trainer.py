@@ -360,7 +360,7 @@ class MetaTrainer:
   def _compile(self) -> None:
     """Compiles the programs of all groups and evaluations in parallel."""
     groups = ', '.join(
-      f'{group.config.num_agents} agents like {group.config.names[0]}'
+      f'{group.config.num_counted} agents like {group.config.names[0]}'
       for group in self._groups
     )
     if distributed.is_first():

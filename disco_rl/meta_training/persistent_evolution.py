@@ -96,8 +96,8 @@ class PersistentEvolution(estimator_lib.DeviceEstimator):
     return estimator_lib.Steps(steps, 2 * self.settings.pairs * steps)
 
   @property
-  def num_agents(self) -> int:
-    """Implements `Estimator.num_agents`."""
+  def agents_per_member(self) -> int:
+    """Implements `Estimator.agents_per_member`."""
     return 2 * self.settings.pairs
 
   def initial_member(

@@ -76,14 +76,14 @@ class GroupConfig:
     return len(self.names)
 
   @property
-  def num_agents(self) -> int:
+  def num_counted(self) -> int:
     """The number of members whose updates count."""
     return self.num_members - self.num_padding
 
   @property
   def counts(self) -> np.ndarray:
     """Whether each member counts, [n] bool; False for padding."""
-    return np.arange(self.num_members) < self.num_agents
+    return np.arange(self.num_members) < self.num_counted
 
   @property
   def local_members(self) -> range:

@@ -63,7 +63,7 @@ class UpdateRange:
 
 
 def train(
-  agents: base.Training,
+  training: base.Training,
   rule_params: types.Params,
   train_state: agent_lib.AgentState,
   updates: UpdateRange,
@@ -76,7 +76,7 @@ def train(
   """Trains, until the last update, a request to stop, or a failure.
 
   Args:
-    agents: The training of S agents.
+    training: The training of S agents.
     rule_params: The rule's parameters.
     train_state: The state before; donated.
     updates: The range of updates.
@@ -92,15 +92,15 @@ def train(
     BaseException: An environment failed; raised after `on_stage`.
   """
   update, is_last = updates.first, updates.first == updates.last
-  steps, fill = updates.environment_steps, agents.fill_rollouts(train_state)
+  steps, fill = updates.environment_steps, training.fill_rollouts(train_state)
 
   def steps_of(updates: int, fill_rollouts: int) -> int:
     """Returns the environment steps of updates, and of filling replay."""
-    per_update = agents.agent.steps_per_update
-    per_rollout = per_update * agents.agent.config.updates_per_rollout
+    per_update = training.agent.steps_per_update
+    per_rollout = per_update * training.agent.config.updates_per_rollout
     return updates * per_update + fill_rollouts * per_rollout
 
-  is_compiled = is_last or agents.is_compiled
+  is_compiled = is_last or training.is_compiled
   with progress.Progress(
     steps + steps_of(updates.last - updates.first, fill),
     steps,
@@ -110,7 +110,7 @@ def train(
     status='' if is_compiled else 'compiling',
   ) as bar:
     if not is_compiled:
-      agents.compile(rule_params, train_state)
+      training.compile(rule_params, train_state)
       bar.begin()
     while not is_last:
       target = min(
@@ -118,18 +118,18 @@ def train(
         *((update // n + 1) * n for n in updates.every),
       )
       if evaluator:
-        target = min(target, evaluator.next_update(agents.agent, update))
-      done = agents.attempt(
+        target = min(target, evaluator.next_update(training.agent, update))
+      done = training.attempt(
         rule_params, train_state, target - update, should_stop
       )
       train_state = done.train_state
       update += done.num_updates
-      before, fill = fill, agents.fill_rollouts(train_state)
+      before, fill = fill, training.fill_rollouts(train_state)
       new_steps = steps_of(done.num_updates, before - fill)
       steps += new_steps
       rows = _rows(update, steps, done) if done.num_updates else []
       if evaluator and rows:
-        _evaluate(evaluator, agents.agent, update, steps, train_state, rows)
+        _evaluate(evaluator, training.agent, update, steps, train_state, rows)
       is_last = (
         should_stop() or update == updates.last or done.failure is not None
       )

@@ -18,7 +18,7 @@ from disco_rl.environments import wrapping
 from disco_rl.environments.jax_native import on_host
 from disco_rl.networks import agent_network
 from disco_rl.training import checks
-from disco_rl.training import playing
+from disco_rl.training import whole_episodes
 
 # The number of environments that play in parallel.
 _MAX_ENVIRONMENTS = 16
@@ -166,9 +166,9 @@ class Player:
     episodes: int,
     greedy: bool,
     seed: int,
-    max_steps: int = playing.MAX_STEPS,
+    max_steps: int = whole_episodes.MAX_STEPS,
     has_film: bool = False,
-  ) -> tuple[playing.Episodes, playing.Film | None]:
+  ) -> tuple[whole_episodes.Episodes, whole_episodes.Film | None]:
     """Plays episodes in new environments, as `Acting.evaluate` describes.
 
     With `has_film`, there is only one environment, and pictures are taken.
@@ -185,9 +185,9 @@ class Player:
     with contextlib.closing(
       self._environments(number, seed, has_film)
     ) as environment:
-      film = playing.Film(environment, MAX_FRAMES) if has_film else None
+      film = whole_episodes.Film(environment, MAX_FRAMES) if has_film else None
       watch = film.take if film else lambda _: None
-      played = playing.play(environment, act, episodes, watch, max_steps)
+      played = whole_episodes.play(environment, act, episodes, watch, max_steps)
       return played, film
 
   def check_new_environments(self) -> None:

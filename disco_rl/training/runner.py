@@ -321,11 +321,11 @@ class TrainingRun:
     )
     self._environment = environment
     self._rule_params = jax.device_put(rule.params)
-    fits, self._driver, self._needs = planning.first_that_fits(
+    fits, self._training, self._needs = planning.first_that_fits(
       planning.chunk_size_candidates(config),
       lambda config: self._fit(config, update_rule),
     )
-    self._driver.cohort.begin_episodes()
+    self._training.cohort.begin_episodes()
     self._evaluator = self._make_evaluator() if config.evaluate_every else None
     self._chosen = planning.report_choices(
       config.agent.automatic_choices, fits.agent.automatic_choices
@@ -338,13 +338,13 @@ class TrainingRun:
     """Prepares training with a config; raises if it does not fit."""
     agent = agent_lib.make(config.agent, self._environment.spec, rule)
     jax.eval_shape(lambda: agent.init_learner(jax.random.key(0)))
-    driver = parallel.make(agent, self._environment, config.seeds)
-    needs = driver.needs(self._rule_params)
+    training = parallel.make(agent, self._environment, config.seeds)
+    needs = training.needs(self._rule_params)
     needs.check()
-    return config, driver, needs
+    return config, training, needs
 
   def _make_evaluator(self) -> evaluator_lib.Evaluator:
-    config, agent = self._config, self._driver.agent
+    config, agent = self._config, self._training.agent
     player = player_lib.Player(
       agent.network, self._environment, config.environment, config.preprocessing
     )
@@ -405,12 +405,12 @@ class TrainingRun:
     )
     settings = {**description, **self._chosen}
     with run_lib.opened(workdir, settings, options) as run:
-      self._driver.cohort.open_replays(run.replays)
-      train_state, steps = self._driver.init(self._keys()), 0
+      self._training.cohort.open_replays(run.replays)
+      train_state, steps = self._training.init(self._keys()), 0
       with run.saving():
         newest = run.restore(
           self._content(train_state, steps),
-          lambda tree: self._driver.cohort.restore_replays(
+          lambda tree: self._training.cohort.restore_replays(
             tree[TRAIN_STATE].replay
           ),
           # Environments are missing after a failure.
@@ -434,7 +434,7 @@ class TrainingRun:
       TRAIN_STATE: train_state,
       STEPS: np.asarray(environment_steps, np.int64),
     }
-    environments = self._driver.cohort.save_episodes()
+    environments = self._training.cohort.save_episodes()
     if environments is not None:
       content['environments'] = environments
     if self._evaluator:
@@ -448,7 +448,7 @@ class TrainingRun:
     environments = saved.get('environments')
     if self._evaluator and BEST in saved:
       self._evaluator.best = saved[BEST]
-    cohort = self._driver.cohort
+    cohort = self._training.cohort
     if environments is None:
       cohort.replace_environments(functools.partial(self._make_again, update))
     return cohort.resume(saved[TRAIN_STATE], environments)
@@ -500,13 +500,13 @@ class TrainingRun:
         run.save(save)
 
     def save() -> dict[str, types.PyTree]:
-      self._driver.cohort.save_replays(run.options.keep)
+      self._training.cohort.save_replays(run.options.keep)
       return self._content(latest, steps)
 
     every = map(config.agent.whole, (config.log_every, config.checkpoint_every))
     with run.writer() as writer:
       loop.train(
-        self._driver,
+        self._training,
         self._rule_params,
         train_state,
         loop.UpdateRange(run.step, config.updates, tuple(every), steps),

@@ -346,7 +346,7 @@ def test_an_agent_of_a_run_begins_episodes() -> None:
   of_the_run: Any = mock.Mock()
   disco_rl.Trainer.take_over(trainer, of_the_run, 3, 24)
   assert (trainer.updates, trainer._steps) == (3, 24)
-  resume = trainer._driver.cohort.resume
+  resume = trainer._training.cohort.resume
   resume.assert_called_once_with(of_the_run)
   assert trainer._train_state is resume.return_value
   assert (trainer._memory.core_state, trainer._memory.batch_size) == (None, 0)

@@ -13,7 +13,7 @@ import weakref
 import launching
 import pytest
 
-from disco_rl.evaluation import runs as runs_lib
+from disco_rl.evaluation import planned_runs
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
 from launch import scheduler
@@ -81,12 +81,16 @@ scheduler.work()
 """
 
 
-def make_run(folder: pathlib.Path, kind: str = 'works') -> runs_lib.Run:
-  return runs_lib.Run(folder.name, folder, kind, {'updates': 4, 'rule': kind})
+def make_run(folder: pathlib.Path, kind: str = 'works') -> planned_runs.Run:
+  return planned_runs.Run(
+    folder.name, folder, kind, {'updates': 4, 'rule': kind}
+  )
 
 
 def run_all(
-  runs: Sequence[runs_lib.Run], max_processes: int, worker: Sequence[str]
+  runs: Sequence[planned_runs.Run],
+  max_processes: int,
+  worker: Sequence[str],
 ) -> dict[pathlib.Path, str]:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(scheduler, 'WORKER', worker)
@@ -173,7 +177,7 @@ def test_a_worker_keeps_nothing_of_a_run(
 
   made = []
 
-  def make(run: runs_lib.Run) -> None:
+  def make(run: planned_runs.Run) -> None:
     agent = Agent()
     made.append(weakref.ref(agent))
     if fails:
@@ -208,9 +212,10 @@ def test_a_signal_reaches_the_runs(tmp_path: pathlib.Path) -> None:
 # A sweep of one run, which ends like those of launchers.
 _SWEEP = """
 import pathlib, sys
-from disco_rl.evaluation import runs
+from disco_rl.evaluation import planned_runs
 from launch import scheduler
-run = runs.Run('a', pathlib.Path(sys.argv[1]), 'x', {'updates': 4, 'rule': 'x'})
+settings = {'updates': 4, 'rule': 'x'}
+run = planned_runs.Run('a', pathlib.Path(sys.argv[1]), 'x', settings)
 scheduler.WORKER = ('-c', sys.argv[2])
 scheduler.run_all([run], 1)
 """
@@ -237,7 +242,7 @@ def test_jobs_of_slurm(
   runs = [make_run(tmp_path / x, x) for x in ('over', 'good', 'bad')]
   runs[0].fail('it was too hot')
 
-  def make(run: runs_lib.Run) -> None:
+  def make(run: planned_runs.Run) -> None:
     if run.rule != 'good':
       raise ValueError(f'{run.rule} it is')
     run.folder.mkdir()

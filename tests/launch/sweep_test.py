@@ -16,8 +16,8 @@ import train_runs
 
 from configs import robustness
 from disco_rl.environments import registry
+from disco_rl.evaluation import planned_runs
 from disco_rl.evaluation import report_figures
-from disco_rl.evaluation import runs as runs_lib
 from disco_rl.meta_training import held_out_results
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import digests
@@ -45,7 +45,7 @@ FOUR_RUNS = (
 )
 
 
-def plan(workdir: pathlib.Path, *arguments: str) -> list[runs_lib.Run]:
+def plan(workdir: pathlib.Path, *arguments: str) -> list[planned_runs.Run]:
   with launching.parsed(f'--workdir={workdir}', *arguments):
     return sweep.plan(workdir)
 
@@ -164,7 +164,7 @@ def test_rules_have_short_names_unless_several_would_have_one() -> None:
     'a/same/rule.npz': 'a/same/rule.npz',
     'b/same/rule.npz': 'b/same/rule.npz',
   }
-  assert runs_lib.labels([*names]) == names
+  assert planned_runs.labels([*names]) == names
 
 
 @pytest.mark.parametrize(
@@ -305,11 +305,11 @@ def test_a_changed_file_of_weights_is_another_rule(
   assert run.rule == 'mine'
   rules = sources.files_among([str(path)])
   workdirs.claim(run.folder, run.settings, (), rules)
-  runs_lib.check([run])
+  planned_runs.check([run])
   (later,) = plan(tmp_path / 'another', *arguments)
   shutil.copy(sources.SHIPPED / 'imitation.npz', path)
   with pytest.raises(files.WorkdirError, match=f'{path} changed since'):
-    runs_lib.check([run])
+    planned_runs.check([run])
   # By a process of the sweep, which reads the file once more for each run.
   answer = scheduler._attempt(json.loads(json.dumps(scheduler._task(later))))
   assert f'{path} has changed since the runs were planned' in str(answer)

@@ -258,7 +258,7 @@ def test_a_group_is_padded() -> None:
   assert boards.counts.tolist() == [True, True, False]
   assert grids.names == 3 * names[1:]
   assert grids.counts.tolist() == 4 * [True] + 2 * [False]
-  assert (boards.num_agents, grids.num_agents) == (2, 4)
+  assert (boards.num_counted, grids.num_counted) == (2, 4)
 
 
 def lifetimes(*failures: int) -> lifetimes_lib.Lifetimes:

@@ -237,7 +237,7 @@ def experience_on_device(
     _, validation = loop.validate(environment, member)
     return trajectory.batches, validation
 
-  for i in range(group.config.num_agents):
+  for i in range(group.config.num_counted):
     one = lambda tree, i=i: jax.tree.map(lambda x: x[i], tree)
     batches, validation = again(one(members), one(group._environments))
     yield (
@@ -397,7 +397,7 @@ def test_a_meta_step_is_that_of_the_reference(
   found = iter(experience)
   changes, masked = [], []
   for group, before, after, own in zip(groups, members, state.members, logs):
-    for i in range(group.config.num_agents):
+    for i in range(group.config.num_counted):
       batches, validation = next(found)
       masked.append(1 - np.mean([batch.mask for batch in batches]))
       one = lambda tree, i=i: jax.tree.map(lambda x: x[i], tree)

@@ -66,7 +66,7 @@ def test_environments_that_were_not_saved_begin_again(
   monkeypatch.setattr(runner.achievements, 'Counter', counter)
   run: Any = mock.Mock()
   replaced: list[Any] = []
-  cohort = run._driver.cohort
+  cohort = run._training.cohort
   cohort.replace_environments.side_effect = lambda make: replaced.append(make())
   run._make_again = functools.partial(runner.TrainingRun._make_again, run)
   config = run._config

@@ -19,7 +19,7 @@ import small
 from configs import quickstart
 import disco_rl
 from disco_rl.api import rules as rules_lib
-from disco_rl.evaluation import runs
+from disco_rl.evaluation import planned_runs
 from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import workdirs
@@ -72,7 +72,7 @@ def of_trainer(path: str) -> Any:
 
 
 def of_runs(path: str) -> Any:
-  return runs.training('x', pathlib.Path('x'), 'x', {'rule': path})
+  return planned_runs.training('x', pathlib.Path('x'), 'x', {'rule': path})
 
 
 def of_training(path: str) -> Any:

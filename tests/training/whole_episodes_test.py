@@ -15,7 +15,7 @@ from disco_rl.environments.host import adapters
 from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import on_host
 from disco_rl.training import player
-from disco_rl.training import playing
+from disco_rl.training import whole_episodes
 
 LENGTHS = (10, 1)
 
@@ -74,7 +74,7 @@ class Clock(base.HostEnvironment):
 
 
 def test_short_episodes_are_not_preferred() -> None:
-  played = playing.play(Clock(), lambda *_: np.zeros(2, int), 5)
+  played = whole_episodes.play(Clock(), lambda *_: np.zeros(2, int), 5)
   # Of the first five episodes to end, four would be short.
   np.testing.assert_array_equal(played.lengths, [10, 10, 10, 1, 1])
   np.testing.assert_array_equal(played.returns, [10, 10, 10, 1, 1])
@@ -84,14 +84,14 @@ def test_episodes_without_an_end_are_cut_and_said_to_be(
   capsys: pytest.CaptureFixture[str],
 ) -> None:
   act = lambda *_: np.zeros(2, int)
-  played = playing.play(Clock(), act, 4, max_steps=9)
+  played = whole_episodes.play(Clock(), act, 4, max_steps=9)
   # The environment whose episode is cut cannot begin another.
   np.testing.assert_array_equal(played.lengths, [9, 1, 1])
   np.testing.assert_array_equal(played.returns, [9, 1, 1])
   assert played.num_cut == 1
   assert f'{played}'.endswith(', 3 episodes, 1 of them cut short')
   assert '1 episodes had not ended after 9 steps' in capsys.readouterr().err
-  played = playing.play(Clock(), act, 4, max_steps=10)
+  played = whole_episodes.play(Clock(), act, 4, max_steps=10)
   assert played.num_cut == 0
   np.testing.assert_array_equal(played.lengths, [10, 10, 1, 1])
   assert not capsys.readouterr().err
@@ -104,7 +104,7 @@ def test_policies_are_told_where_episodes_begin() -> None:
     calls.append((observation, is_first))
     return np.zeros(2, int)
 
-  playing.play(Clock(), act, 4)
+  whole_episodes.play(Clock(), act, 4)
   for observation, is_first in calls:
     assert is_first[observation == 0].all()
     assert not is_first[(observation > 0) & (observation < LENGTHS)].any()
@@ -112,16 +112,16 @@ def test_policies_are_told_where_episodes_begin() -> None:
 
 def test_films_show_every_step_and_pause_at_the_end_of_episodes() -> None:
   environment = Clock()
-  film = playing.Film(environment, max_frames=20)
-  playing.play(environment, lambda *_: np.zeros(2, int), 2, film.take)
+  film = whole_episodes.Film(environment, max_frames=20)
+  whole_episodes.play(environment, lambda *_: np.zeros(2, int), 2, film.take)
   shown = [int(frame[0, 0, 0]) for frame in film.frames]
   # Half a second more is two pictures.
   assert shown == [*range(11), 10, 10]
   assert film.screens == ['time 10']
   assert not film.is_cut
 
-  film = playing.Film(environment, max_frames=5)
-  playing.play(environment, lambda *_: np.zeros(2, int), 2, film.take)
+  film = whole_episodes.Film(environment, max_frames=5)
+  whole_episodes.play(environment, lambda *_: np.zeros(2, int), 2, film.take)
   assert len(film.frames) == 5
   assert film.is_cut
 
@@ -129,7 +129,7 @@ def test_films_show_every_step_and_pause_at_the_end_of_episodes() -> None:
 def test_intervals() -> None:
   rng = np.random.default_rng(0)
   returns = rng.normal(3.0, 2.0, 400)
-  played = playing.Episodes(returns, np.ones(400, int))
+  played = whole_episodes.Episodes(returns, np.ones(400, int))
   low, high = played.ci95 or (0.0, 0.0)
   # By the central limit theorem.
   radius = 1.96 * returns.std() / 20
@@ -137,7 +137,7 @@ def test_intervals() -> None:
     [low, high], [returns.mean() - radius, returns.mean() + radius], atol=0.03
   )
   assert f'{returns.mean():.4g} (95%: {low:.4g} to {high:.4g})' in str(played)
-  assert playing.Episodes(returns[:1], np.ones(1, int)).ci95 is None
+  assert whole_episodes.Episodes(returns[:1], np.ones(1, int)).ci95 is None
 
 
 def test_jax_native_environments_on_the_host_keep_to_the_protocol() -> None:
@@ -169,6 +169,6 @@ def test_returns_of_known_policies(sign: int) -> None:
     )
 
   environment = on_host.OnHost(catch.Catch(3, 2), 4, seed=1)
-  played = playing.play(environment, act, 8)
+  played = whole_episodes.play(environment, act, 8)
   np.testing.assert_array_equal(played.lengths, 2)
   np.testing.assert_array_equal(played.returns, sign)

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from disco_rl.evaluation import runs
+from disco_rl.evaluation import planned_runs
 from disco_rl.runtime import metrics
 
 
@@ -11,14 +11,16 @@ def test_long_names_of_folders_are_cut_and_stay_different(
 ) -> None:
   """Names like those of rules in deep folders."""
   path = f'rule={"deep/" * 60}'
-  names = {runs.slug(f'{path}{x}/rule.npz') for x in ('a', 'b', 'a-', 'c')}
+  names = {
+    planned_runs.slug(f'{path}{x}/rule.npz') for x in ('a', 'b', 'a-', 'c')
+  }
   assert len(names) == 4
   for name in names:
     assert name.startswith('rule-deep-deep')
     assert len(name) == 200
     (tmp_path / name).mkdir()
   # As earlier versions, which runs are resumed in.
-  assert runs.slug('rule=runs/a/rule.npz') == 'rule-runs-a-rule'
+  assert planned_runs.slug('rule=runs/a/rule.npz') == 'rule-runs-a-rule'
 
 
 def test_a_run_is_over_once_it_has_all_its_updates_or_has_failed(
@@ -26,14 +28,16 @@ def test_a_run_is_over_once_it_has_all_its_updates_or_has_failed(
 ) -> None:
   """Also one of a single update, and discoveries that no longer improve."""
   for updates in (1, 3):
-    run = runs.Run('run', tmp_path / f'{updates}', 'rule', {'updates': updates})
+    run = planned_runs.Run(
+      'run', tmp_path / f'{updates}', 'rule', {'updates': updates}
+    )
     assert not run.is_over
     run.folder.mkdir()
     for done in (updates - 1, updates):
       metrics.write_json(run.folder / 'summary.json', {'updates': done})
       assert run.is_over == (done == updates)
   settings = {'meta_steps': 9, 'held_out_patience': 2}
-  discovery = runs.Run('run', tmp_path / 'discovery', 'rule', settings)
+  discovery = planned_runs.Run('run', tmp_path / 'discovery', 'rule', settings)
   discovery.folder.mkdir()
   for done, since, is_over in ((5, 1, False), (5, 2, True), (9, 0, True)):
     summary = {'meta_steps': done, 'evaluations_since_rule': since}
@@ -42,6 +46,6 @@ def test_a_run_is_over_once_it_has_all_its_updates_or_has_failed(
     settings['held_out_patience'] = 0  # It may be set later.
     assert discovery.is_over == (done == 9)
     settings['held_out_patience'] = 2
-  failed = runs.Run('run', tmp_path / 'failed', 'rule', {'updates': 1})
+  failed = planned_runs.Run('run', tmp_path / 'failed', 'rule', {'updates': 1})
   failed.fail('its environment ended')
   assert failed.is_over

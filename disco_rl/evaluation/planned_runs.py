@@ -1,4 +1,4 @@
-"""Several runs, each in its own folder: their states and their results."""
+"""Runs of one plan, each in its own folder: their states and their results."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _MAX_FOLDER_NAME = 200
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """One of several runs: a training with a rule, or a discovery.
+  """One run of a plan: a training with a rule, or a discovery.
 
   Attributes:
     name: The name of the run in messages.
