@@ -235,6 +235,7 @@ def of_training(
   from disco_rl.agent import agent as agent_lib
   from disco_rl.environments import registry
   from disco_rl.runtime import backend
+  from disco_rl.training import footprint
   from disco_rl.training import parallel
 
   if cluster.machines > 1:
@@ -253,9 +254,10 @@ def of_training(
 
   def attempt(config: 'runner.TrainingConfig') -> 'planning.Table':
     agent = agent_lib.make(config.agent, environment.spec, rule.rule)
-    needs = parallel.make(
+    training = parallel.make(
       agent, environment, config.seeds // devices, _row(1)
-    ).needs(rule.params)
+    )
+    needs = footprint.needs(training, rule.params)
     needs = dataclasses.replace(
       needs, host=devices * needs.host, disk=devices * needs.disk
     )

@@ -10,17 +10,12 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import cohort as cohort_lib
-from disco_rl.agent import host_replay
-from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
-from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
-_CHECKPOINTS = 3  # Two are kept while another is written.
 _Tree = TypeVar('_Tree')
 
 
@@ -45,6 +40,10 @@ class Training(abc.ABC):
   """The training of S agents; made by `parallel.make`.
 
   Attributes:
+    agent: The kind of agent.
+    environment: The JAX-native environment, or S * E environments on the host.
+    num_agents: S.
+    mesh: The devices.
     cohort: Their environments and replay on the host.
     is_compiled: Whether `compile` has been called.
   """
@@ -69,10 +68,10 @@ class Training(abc.ABC):
     """
     self.agent = agent
     self.cohort = cohort_lib.Cohort(agent)
-    self._environment = environment
-    self._num_agents = num_agents
-    self._mesh = mesh or sharding.mesh_for(num_agents)
-    self._programs = sharding.Programs(self._mesh)
+    self.environment = environment
+    self.num_agents = num_agents
+    self.mesh = mesh or sharding.mesh_for(num_agents)
+    self._programs = sharding.Programs(self.mesh)
     self._task, self._to_environment = _as_argument(environment)
     self._init = self._programs.make(
       jax.vmap(self._init_one, in_axes=(0, None)),
@@ -91,75 +90,18 @@ class Training(abc.ABC):
     They can be compiled in parallel, before the first agent is made.
     """
     keys = jax.eval_shape(
-      lambda: jax.random.split(jax.random.key(0), self._num_agents)
+      lambda: jax.random.split(jax.random.key(0), self.num_agents)
     )
-    keys = sharding.shapes(keys, self._mesh, sharding.SPLIT)
-    task = sharding.shapes(self._task, self._mesh, sharding.REPLICATED)
+    keys = sharding.shapes(keys, self.mesh, sharding.SPLIT)
+    task = sharding.shapes(self._task, self.mesh, sharding.REPLICATED)
     initial = self._init.shapes(keys, task)
     return [
       self._update_call(
-        sharding.shapes(rule_params, self._mesh, sharding.REPLICATED),
-        sharding.shapes(initial, self._mesh, sharding.SPLIT),
+        sharding.shapes(rule_params, self.mesh, sharding.REPLICATED),
+        sharding.shapes(initial, self.mesh, sharding.SPLIT),
       ),
       (self._init, (keys, task)),
     ]
-
-  def needs(self, rule_params: types.Params) -> planning.Needs:
-    """Returns the memory and disk that training needs, from array shapes."""
-    learn, initial = self.calls(rule_params)
-    mesh, replay = planning.row_of(self._mesh), self._replay_footprint()
-
-    @functools.cache
-    def alone() -> list[compilation.Call]:
-      if mesh == self._mesh:
-        return [learn, initial]
-      number = self._num_agents // self._mesh.shape[sharding.AGENTS]
-      training = type(self)(self.agent, self._environment, number, mesh)
-      return training.calls(rule_params)
-
-    size = self.agent.config.network.torso.chunk_size
-    remedies = {
-      'lower seeds': self._num_agents > 1,
-      'lower replay_capacity': not replay.disk,
-      'set torso_chunk_size=-1': not 0 < size <= torsos.CHUNK_SIZES[-1],
-      'lower batch_size': True,
-    }
-    load = functools.partial(
-      planning.Load,
-      remedies=[text for text, helps in remedies.items() if helps],
-    )
-    _, (_, train_state, *_) = learn
-    return planning.Needs(
-      'Training',
-      [
-        load('initial', initial, lambda: alone()[1]),
-        load(
-          'learn',
-          learn,
-          lambda: alone()[0],
-          other_bytes=self._other_device_bytes(learn),
-          schedule=self._schedule(),
-        ),
-      ],
-      self._num_agents * replay.memory,
-      _CHECKPOINTS * memory.tree_bytes(train_state)
-      + self._num_agents * replay.disk,
-      'It holds the replay of agents with environments on the host: set '
-      'replay_on_disk=True, or lower replay_capacity or seeds.',
-    )
-
-  def _replay_footprint(self) -> host_replay.Footprint:
-    """Returns the size of one agent's replay outside of the state."""
-    return host_replay.Footprint(0, 0)
-
-  def _other_device_bytes(self, learn: compilation.Call) -> int:
-    """Returns what a device holds in addition to the program and arguments."""
-    del learn
-    return 0
-
-  @abc.abstractmethod
-  def _schedule(self) -> planning.Schedule:
-    """Returns when `learn` runs in an update."""
 
   def compile(
     self, rule_params: types.Params, train_state: agent_lib.AgentState
@@ -237,10 +179,10 @@ class Training(abc.ABC):
     """Makes the initial state of an agent in `self._to_environment(task)`."""
 
   def _split(self, tree: _Tree) -> _Tree:
-    return sharding.to_devices(tree, self._mesh, sharding.SPLIT)
+    return sharding.to_devices(tree, self.mesh, sharding.SPLIT)
 
   def _replicate(self, tree: _Tree) -> _Tree:
-    return sharding.to_devices(tree, self._mesh, sharding.REPLICATED)
+    return sharding.to_devices(tree, self.mesh, sharding.REPLICATED)
 
 
 def _as_argument(

@@ -14,17 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import cohort as cohort_lib
 from disco_rl.agent import host_collector
-from disco_rl.agent import host_replay
 from disco_rl.agent import learner
 from disco_rl.environments import base
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
-from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 from disco_rl.training import base as training_base
 
@@ -101,15 +98,11 @@ class DeviceTraining(training_base.Training):
     return self._advance, (
       rule_params,
       train_state,
-      sharding.shapes(sums, self._mesh, sharding.SPLIT),
+      sharding.shapes(sums, self.mesh, sharding.SPLIT),
       *sharding.shapes(
-        (self._task, np.zeros((), np.int32)), self._mesh, sharding.REPLICATED
+        (self._task, np.zeros((), np.int32)), self.mesh, sharding.REPLICATED
       ),
     )
-
-  def _schedule(self) -> planning.Schedule:
-    """Implements `Training._schedule`; acting is part of the program."""
-    return planning.Schedule(1 / self.agent.config.updates_per_rollout)
 
   def _zeros(
     self, rule_params: types.Params, train_state: agent_lib.DeviceState
@@ -187,7 +180,7 @@ class HostTraining(training_base.Training):
 
   def _make_programs(self) -> None:
     self.cohort = cohort_lib.SharedCohort(
-      self.agent, self._environment, self._num_agents
+      self.agent, self.environment, self.num_agents
     )
     agents, common = sharding.SPLIT, sharding.REPLICATED
     self._learn = self._programs.make(
@@ -268,25 +261,10 @@ class HostTraining(training_base.Training):
     self, rule_params: types.Params, train_state: host_collector.HostState
   ) -> compilation.Call:
     batches = host_collector.rollout_shapes(
-      self.agent, self._num_agents, self.agent.config.batch_size
+      self.agent, self.num_agents, self.agent.config.batch_size
     )
-    batches = sharding.shapes(batches, self._mesh, sharding.SPLIT)
+    batches = sharding.shapes(batches, self.mesh, sharding.SPLIT)
     return self._learn, (rule_params, train_state.learner, batches)
-
-  def _schedule(self) -> planning.Schedule:
-    acting = self._num_agents * self.agent.config.actions_per_update
-    return planning.Schedule(1, actions_during=acting)
-
-  def _replay_footprint(self) -> host_replay.Footprint:
-    return host_collector.replay_footprint(self.agent)
-
-  def _other_device_bytes(self, learn: compilation.Call) -> int:
-    """Counts the parameters that act, and the batches that wait."""
-    _, (_, learners, batches) = learn
-    # All but one batch of the current updates wait, and all of the next.
-    waiting = 2 * self.agent.config.updates_per_rollout - 1
-    size = memory.device_bytes
-    return size(learners.params) + waiting * size(batches)
 
   def _added(self, train_state: host_collector.HostState) -> np.ndarray:
     return np.subtract(train_state.replay['added'], train_state.replay['start'])

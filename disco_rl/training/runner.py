@@ -29,6 +29,7 @@ from disco_rl.runtime import run as run_lib
 from disco_rl.training import achievements
 from disco_rl.training import base
 from disco_rl.training import evaluator as evaluator_lib
+from disco_rl.training import footprint
 from disco_rl.training import loop
 from disco_rl.training import parallel
 from disco_rl.training import player as player_lib
@@ -339,7 +340,7 @@ class TrainingRun:
     agent = agent_lib.make(config.agent, self._environment.spec, rule)
     jax.eval_shape(lambda: agent.init_learner(jax.random.key(0)))
     training = parallel.make(agent, self._environment, config.seeds)
-    needs = training.needs(self._rule_params)
+    needs = footprint.needs(training, self._rule_params)
     needs.check()
     return config, training, needs
 

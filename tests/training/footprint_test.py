@@ -18,6 +18,7 @@ from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.runtime import memory
 from disco_rl.runtime import workdirs
+from disco_rl.training import footprint
 from disco_rl.training import parallel
 from disco_rl.training import runner
 from disco_rl.update_rules import actor_critic
@@ -62,7 +63,7 @@ def test_the_estimate_is_what_xla_reports(
   torso: str, core: int, chunk: int
 ) -> None:
   agents = make(make_agent(torso, core, chunk))
-  _, learn = agents.needs({}).loads
+  _, learn = footprint.needs(agents, {}).loads
   bound, estimate = learn.bound(), learn.measurement()()
   held = footprints.reported_bytes(learn.call)
   _, (_, state, batch) = learn.call
@@ -77,14 +78,14 @@ def zeros(shape: jax.ShapeDtypeStruct) -> np.ndarray:
 
 
 def test_chunks_of_the_torso_are_seen() -> None:
-  _, whole = make(make_agent('impala')).needs({}).loads
-  _, chunked = make(make_agent('impala', chunk=8)).needs({}).loads
+  _, whole = footprint.needs(make(make_agent('impala')), {}).loads
+  _, chunked = footprint.needs(make(make_agent('impala', chunk=8)), {}).loads
   most = [x.bound().temporaries for x in (whole, chunked)]
   assert most[1] < 0.5 * most[0]
 
 
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-  needs = make(make_agent('mlp'), 2).needs({})
+  needs = footprint.needs(make(make_agent('mlp'), 2), {})
   needed = max(load.measurement()().total for load in needs.loads)
   host = needs.host
   assert host > 2 * CAPACITY * (LENGTH + 1) * 2_000  # Of observations alone.
@@ -105,7 +106,7 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_chunks_are_offered_where_they_may_be_smaller(
   chunk: int, is_offered: bool
 ) -> None:
-  load, _ = make(make_agent('mlp', chunk=chunk)).needs({}).loads
+  load, _ = footprint.needs(make(make_agent('mlp', chunk=chunk)), {}).loads
   assert ('set torso_chunk_size=-1' in load.remedies) == is_offered
 
 
@@ -123,16 +124,16 @@ def test_the_first_size_that_fits_is_chosen_and_kept(
     'hidden_sizes': (4,),
     'torso_chunk_size': config_lib.AUTOMATIC,
   }
-  needs, tried = parallel.DeviceTraining.needs, []
+  needs, tried = footprint.needs, []
 
-  def refuse_large_ones(self: Any, rule_params: types.Params) -> Any:
-    size = self.agent.config.network.torso.chunk_size
+  def refuse_large_ones(training: Any, rule_params: types.Params) -> Any:
+    size = training.agent.config.network.torso.chunk_size
     tried.append(size)
     if size in (0, 512):
       raise planning.DoesNotFitError('too large')
-    return needs(self, rule_params)
+    return needs(training, rule_params)
 
-  monkeypatch.setattr(parallel.DeviceTraining, 'needs', refuse_large_ones)
+  monkeypatch.setattr(footprint, 'needs', refuse_large_ones)
   config = runner.config_of(settings)
   run = runner.TrainingRun(config)
   assert tried == [0, 512, 128]
