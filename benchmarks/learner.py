@@ -21,12 +21,12 @@ import numpy as np
 
 from benchmarks import timing
 from configs import evaluate as evaluate_config
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
 from disco_rl.environments.jax_native import catch
+from disco_rl.planning import costs
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.training import parallel
@@ -113,7 +113,7 @@ def update_rows() -> list[Row]:
   )
   cost: Any = compiled.cost_analysis()
   usage: Any = compiled.memory_analysis()
-  planned = planning.cost((single, (state, batch)))
+  planned = costs.cost((single, (state, batch)))
   return [
     ('update', duration, 's'),
     ('matrix product', rate, 'GFLOP/s'),

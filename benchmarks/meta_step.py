@@ -25,10 +25,10 @@ import numpy as np
 
 from benchmarks import timing
 from configs import meta_training
-from disco_rl import planning
 from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
 from disco_rl.meta_training import meta_trainer
+from disco_rl.planning import costs
 from disco_rl.runtime import memory
 
 _SIZES = flags.DEFINE_list(
@@ -102,7 +102,7 @@ def measure(size: Size, mode: str) -> dict[str, Any]:
     'mode': mode,
     'compile_seconds': compile_seconds,
     'temporaries_mib': usage.temp_size_in_bytes / 2**20,
-    'bound_mib': planning.cost((program, arguments)).memory / 2**20,
+    'bound_mib': costs.cost((program, arguments)).memory / 2**20,
   }
   if size.step_seconds is None:
     return row

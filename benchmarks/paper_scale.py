@@ -47,7 +47,6 @@ import numpy as np
 
 from benchmarks import timing
 from configs import disco57
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.meta_training import build
@@ -57,6 +56,8 @@ from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import resets
+from disco_rl.planning import clusters
+from disco_rl.planning import costs
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
@@ -74,7 +75,7 @@ _LEVEL = flags.DEFINE_enum(
 _DEVICE = flags.DEFINE_enum(
   'device',
   None,
-  list(planning.DEVICES),
+  list(clusters.DEVICES),
   "This machine's device, to run the programs on it.",
 )
 _VARIANT = flags.DEFINE_string('variant', '', 'Variant of configs/disco57.py.')
@@ -257,7 +258,7 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
     )
     yield f'{name}_temporaries_gib', temporaries / 2**30
     yield f'{name}_compile_seconds', seconds
-    cost = planning.cost(call)
+    cost = costs.cost(call)
     yield f'{name}_tflop', cost.flop / 1e12
     if _TOPOLOGY.value:
       estimate = compiled.cost_analysis()['optimal_seconds']
@@ -290,9 +291,9 @@ def random_array(shape: jax.ShapeDtypeStruct) -> jax.Array:
   return jax.numpy.zeros(shape.shape, shape.dtype)
 
 
-def planned_seconds(cost: planning.Cost, name: str) -> float:
+def planned_seconds(cost: costs.Cost, name: str) -> float:
   """Returns the seconds that launch.plan estimates for a device by default."""
-  cluster = planning.DEVICES[name].cluster(
+  cluster = clusters.DEVICES[name].cluster(
     memory_fraction=1,
     efficiency=0.4,
     seconds_per_operation=1e-6,

@@ -24,7 +24,6 @@ from benchmarks import timing
 from configs import evaluate
 from configs import general
 from configs import quickstart
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import registry as environment_registry
@@ -32,6 +31,7 @@ from disco_rl.meta_training import build
 from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import meta_network
+from disco_rl.planning import costs
 from disco_rl.runtime import compilation
 from disco_rl.training import parallel
 from disco_rl.training import runner
@@ -43,7 +43,7 @@ _SPEC = types.EnvironmentSpec(
   jax.ShapeDtypeStruct((8, 8, 1), jnp.float32), num_actions=3
 )
 # A program's cost, and its seconds.
-Timed = tuple[planning.Cost, float]
+Timed = tuple[costs.Cost, float]
 # The number of updates per call.
 _UPDATES = 10
 BATCH = 48
@@ -155,15 +155,15 @@ def update_of_a_wide_agent() -> Timed:
     lambda *arguments: agent.learn(*arguments)[0]  # Without logs.
   )
   seconds = timing.median_seconds(lambda: program(*arguments))
-  return planning.cost((program, arguments)), seconds
+  return costs.cost((program, arguments)), seconds
 
 
 def meta_step_of(config: meta_config.MetaTrainingConfig) -> Timed:
   """Times a meta-step of agents in JAX-native environments."""
   rule, rule_params = build.make_rule(config)
-  cost, seconds = planning.Cost(), 0.0
+  cost, seconds = costs.Cost(), 0.0
   for group in build.make_groups(config, rule):
-    cost += planning.cost(group.named_calls(rule_params)['step'])
+    cost += costs.cost(group.named_calls(rule_params)['step'])
     keys = jax.random.split(jax.random.key(0), group.config.num_members)
     members = [group.init(keys, rule_params)]
 

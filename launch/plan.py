@@ -29,8 +29,8 @@ from launch.errors import in_one_line
 if TYPE_CHECKING:
   import jax
 
-  from disco_rl import planning
   from disco_rl.meta_training import config as meta_config
+  from disco_rl.planning import clusters
   from disco_rl.training import runner
   from disco_rl.update_rules import registry as rule_registry
 
@@ -108,7 +108,7 @@ def main(argv: Sequence[str]) -> None:
     print(f'{name:32} {shown:>12}  {unit}'.rstrip())
 
 
-def make_plan(given: dict[str, Any]) -> 'planning.Table':
+def make_plan(given: dict[str, Any]) -> 'clusters.Table':
   """Plans a discovery run or a training run."""
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import sharding
@@ -122,14 +122,14 @@ def make_plan(given: dict[str, Any]) -> 'planning.Table':
   return of_training(*runner.resolve(given), cluster)
 
 
-def make_cluster() -> 'planning.Cluster':
+def make_cluster() -> 'clusters.Cluster':
   """Returns the devices that the flags describe."""
-  from disco_rl import planning
+  from disco_rl.planning import clusters
 
-  if _DEVICE.value not in planning.DEVICES:
+  if _DEVICE.value not in clusters.DEVICES:
     raise ValueError(
       f'--device={_DEVICE.value} is not known; choose one of '
-      f'{", ".join(planning.DEVICES)}, or leave out --device and describe it '
+      f'{", ".join(clusters.DEVICES)}, or leave out --device and describe it '
       'with --memory_gib, --tflops and --bandwidth_gbs.'
     )
   changes: dict[str, Any] = {
@@ -138,7 +138,7 @@ def make_cluster() -> 'planning.Cluster':
     'float32': _TFLOPS.value,
     'bandwidth': _BANDWIDTH.value,
   }
-  device = planning.DEVICES[_DEVICE.value]._replace(
+  device = clusters.DEVICES[_DEVICE.value]._replace(
     **{name: x for name, x in changes.items() if x is not None}
   )
   return device.cluster(
@@ -153,25 +153,25 @@ def make_cluster() -> 'planning.Cluster':
 
 
 def of_discovery(
-  config: 'meta_config.MetaTrainingConfig', cluster: 'planning.Cluster'
-) -> 'planning.Table':
+  config: 'meta_config.MetaTrainingConfig', cluster: 'clusters.Cluster'
+) -> 'clusters.Table':
   """Plans a discovery with settings that fit; only compiles its programs."""
-  from disco_rl import planning
   from disco_rl.meta_training import build
   from disco_rl.meta_training import footprint
   from disco_rl.meta_training import population
+  from disco_rl.planning import fitting
   from disco_rl.runtime import backend
   from disco_rl.runtime import reports
   from disco_rl.runtime import sharding
 
   rule, rule_params = build.make_rule(config)
-  first = next(planning.chunk_size_candidates(config))
+  first = next(fitting.chunk_size_candidates(config))
   groups = build.make_groups(first, rule, _row(1))
   sizes = [group.config.num_members for group in groups]
   steps = sum(group.config.num_counted * group.steps.total for group in groups)
   shares = choose_batch_devices(config, sizes, cluster)
 
-  def attempt(config: 'meta_config.MetaTrainingConfig') -> 'planning.Table':
+  def attempt(config: 'meta_config.MetaTrainingConfig') -> 'clusters.Table':
     share = config.batch_devices
     rows = cluster.devices // share
     of_groups = sharding.rows_of_groups(sizes, rows)
@@ -203,7 +203,7 @@ def of_discovery(
 
     def needs_of(
       part: Sequence[population.Group], number: int
-    ) -> planning.Needs:
+    ) -> fitting.Needs:
       footprint.check_replay(part, cluster.host_memory / per_machine)
       needs = footprint.needs(part, rule_shapes, config.keep_checkpoints)
       return dataclasses.replace(
@@ -222,18 +222,18 @@ def of_discovery(
     return [*table, *((name, x, '') for name, x in settings.items())]
 
   with backend.making_programs_for(cluster.platform):
-    return planning.first_that_fits(_candidates(config, shares), attempt)
+    return fitting.first_that_fits(_candidates(config, shares), attempt)
 
 
 def of_training(
   config: 'runner.TrainingConfig',
   rule: 'rule_registry.LoadedRule',
-  cluster: 'planning.Cluster',
-) -> 'planning.Table':
+  cluster: 'clusters.Cluster',
+) -> 'clusters.Table':
   """Plans training with a fixed rule, on devices that divide the agents."""
-  from disco_rl import planning
   from disco_rl.agent import agent as agent_lib
   from disco_rl.environments import registry
+  from disco_rl.planning import fitting
   from disco_rl.runtime import backend
   from disco_rl.training import footprint
   from disco_rl.training import parallel
@@ -252,7 +252,7 @@ def of_training(
     n for n in range(1, cluster.devices + 1) if config.seeds % n == 0
   )
 
-  def attempt(config: 'runner.TrainingConfig') -> 'planning.Table':
+  def attempt(config: 'runner.TrainingConfig') -> 'clusters.Table':
     agent = agent_lib.make(config.agent, environment.spec, rule.rule)
     training = parallel.make(
       agent, environment, config.seeds // devices, _row(1)
@@ -272,15 +272,15 @@ def of_training(
     return [*table, *((name, x, '') for name, x in settings.items())]
 
   with backend.making_programs_for(cluster.platform):
-    return planning.first_that_fits(
-      planning.chunk_size_candidates(config), attempt
+    return fitting.first_that_fits(
+      fitting.chunk_size_candidates(config), attempt
     )
 
 
 def choose_batch_devices(
   config: 'meta_config.MetaTrainingConfig',
   sizes: Sequence[int],
-  cluster: 'planning.Cluster',
+  cluster: 'clusters.Cluster',
 ) -> list[int]:
   """Chooses the numbers of devices that share batches to minimize the time.
 
@@ -345,10 +345,10 @@ def _smaller(
   config: 'meta_config.MetaTrainingConfig',
 ) -> 'Iterator[meta_config.MetaTrainingConfig]':
   """Yields settings that need less and less memory, and more time."""
-  from disco_rl import planning
+  from disco_rl.planning import fitting
 
   inner_loop = config.inner_loop
-  for chunked in planning.chunk_size_candidates(config):
+  for chunked in fitting.chunk_size_candidates(config):
     yield (config := chunked)
   while config.chunk_size > 1:
     size = config.chunk_size // 2

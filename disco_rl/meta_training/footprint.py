@@ -12,13 +12,13 @@ import functools
 
 import jax
 
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import host_collector
 from disco_rl.meta_training import device_group
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import population
 from disco_rl.networks import torsos
+from disco_rl.planning import fitting
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
@@ -40,14 +40,14 @@ class Footprint:
   other_device_bytes: Mapping[str, int]
   host_bytes: int
   disk_bytes: int
-  schedule: Mapping[str, planning.Schedule]
+  schedule: Mapping[str, fitting.Schedule]
 
 
 def needs(
   groups: Sequence[population.Group],
   rule_params: types.Params,
   keep_checkpoints: int = 1,
-) -> planning.Needs:
+) -> fitting.Needs:
   """Returns the memory and disk of a population, from array shapes."""
   calls = [
     group.named_calls(sharding.part_on(rule_params, group.config.mesh))
@@ -57,7 +57,7 @@ def needs(
     of_group(group, own, keep_checkpoints + 1)
     for group, own in zip(groups, calls)
   ]
-  loads: list[planning.Load] = []
+  loads: list[fitting.Load] = []
   for group, own, footprint in zip(groups, calls, footprints):
     others = sum(
       waiting.idle_device_bytes
@@ -69,7 +69,7 @@ def needs(
   if not groups[0].config.inner_loop.agent.config.replay_on_disk:
     kept = ', and their replay,'
     remedy = 'set replay_on_disk=True, or lower replay_capacity or agents'
-  return planning.Needs(
+  return fitting.Needs(
     'The population',
     loads,
     sum(footprint.host_bytes for footprint in footprints),
@@ -87,7 +87,7 @@ def check_replay(groups: Sequence[population.Group], available: float) -> None:
     if isinstance(group, host_group.HostGroup)
   )
   if host > available:
-    raise planning.MachineTooSmallError(
+    raise fitting.MachineTooSmallError(
       f'Replay needs {memory.gib(host)} of host memory, but the machine has '
       f'{memory.gib(available)}: set replay_on_disk=True.'
     )
@@ -120,7 +120,7 @@ def _of_device_group(
     # See `Group.to_checkpoint`.
     host_bytes=0 if group.config.is_in_all_processes else size,
     disk_bytes=checkpoints * size,
-    schedule={'step': planning.Schedule(1)},
+    schedule={'step': fitting.Schedule(1)},
   )
 
 
@@ -160,9 +160,9 @@ def _of_host_group(
   # Nothing learns during the first rollout and the validation rollouts.
   alone = (1 + inner_loop.validation_rollouts) * acting
   schedule = {
-    'learn': planning.Schedule(number * updates, actions_during=acting),
-    'outer_loss': planning.Schedule(number, actions_between=alone),
-    'backward': planning.Schedule(number * segments),
+    'learn': fitting.Schedule(number * updates, actions_during=acting),
+    'outer_loss': fitting.Schedule(number, actions_between=alone),
+    'backward': fitting.Schedule(number * segments),
   }
   return Footprint(
     idle_device_bytes=0,  # Members are offloaded.
@@ -209,7 +209,7 @@ def _loads(
   footprint: Footprint,
   rule_params: types.Params,
   others: int,
-) -> Iterator[planning.Load]:
+) -> Iterator[fitting.Load]:
   """Yields the programs of a group; `others` are bytes of other groups."""
   config, inner_loop = group.config, group.config.inner_loop
   size = inner_loop.agent.config.network.torso.chunk_size
@@ -223,7 +223,7 @@ def _loads(
     'lower batch_size': True,
     'start from a :tiny config': True,
   }
-  mesh = planning.row_of(config.mesh)
+  mesh = fitting.row_of(config.mesh)
 
   @functools.cache
   def alone() -> population.Calls:
@@ -234,12 +234,12 @@ def _loads(
     return on_one_row(group, mesh, members).named_calls(rule)
 
   for name, call in calls.items():
-    yield planning.Load(
+    yield fitting.Load(
       name,
       call,
       lambda name=name: alone()[name],  # type: ignore[misc]
       f'{config.chunk} at a time of the agents like that on {config.names[0]}',
       [text for text, helps in remedies.items() if helps],
       others + footprint.other_device_bytes.get(name, 0),
-      footprint.schedule.get(name, planning.Schedule()),
+      footprint.schedule.get(name, fitting.Schedule()),
     )

@@ -7,7 +7,6 @@ import pathlib
 import numpy as np
 
 from disco_rl import config as config_lib
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as meta_config
@@ -18,6 +17,7 @@ from disco_rl.meta_training import population
 from disco_rl.meta_training import reporting
 from disco_rl.meta_training import rule_files as rule_files_lib
 from disco_rl.meta_training import selection as selection_lib
+from disco_rl.planning import fitting
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
@@ -150,15 +150,13 @@ class MetaTrainer:
       params, mesh, sharding.REPLICATED
     )
     given = config.agent.automatic_choices
-    config, self._groups, self._needs = planning.first_that_fits(
-      planning.chunk_size_candidates(config), self._fit
+    config, self._groups, self._needs = fitting.first_that_fits(
+      fitting.chunk_size_candidates(config), self._fit
     )
     for group in self._groups:
       group.cohort.begin_episodes()
     self._config = config
-    self._chosen = planning.report_choices(
-      given, config.agent.automatic_choices
-    )
+    self._chosen = fitting.report_choices(given, config.agent.automatic_choices)
     self._held_out = held_out_lib.HeldOut(
       config.held_out,
       config.agent,
@@ -171,7 +169,7 @@ class MetaTrainer:
   def _fit(
     self, config: meta_config.MetaTrainingConfig
   ) -> tuple[
-    meta_config.MetaTrainingConfig, list[population.Group], planning.Needs
+    meta_config.MetaTrainingConfig, list[population.Group], fitting.Needs
   ]:
     """Makes the population for a config; raises if it does not fit."""
     groups = build.make_groups(config, self._rule)

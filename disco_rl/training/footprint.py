@@ -6,11 +6,11 @@ Runs compare it with what there is before they compile anything, and
 
 import functools
 
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import host_collector
 from disco_rl.agent import host_replay
 from disco_rl.networks import torsos
+from disco_rl.planning import fitting
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
@@ -20,11 +20,11 @@ from disco_rl.training import parallel
 _CHECKPOINTS = 3  # Two are kept while another is written.
 
 
-def needs(training: base.Training, rule_params: types.Params) -> planning.Needs:
+def needs(training: base.Training, rule_params: types.Params) -> fitting.Needs:
   """Returns the memory and disk that training needs, from array shapes."""
   agent, number = training.agent, training.num_agents
   learn, initial = training.calls(rule_params)
-  mesh = planning.row_of(training.mesh)
+  mesh = fitting.row_of(training.mesh)
 
   @functools.cache
   def alone() -> list[compilation.Call]:
@@ -37,12 +37,12 @@ def needs(training: base.Training, rule_params: types.Params) -> planning.Needs:
   # Outside of the state.
   replay, other_bytes = host_replay.Footprint(0, 0), 0
   # Acting is part of the program.
-  schedule = planning.Schedule(1 / agent.config.updates_per_rollout)
+  schedule = fitting.Schedule(1 / agent.config.updates_per_rollout)
   if isinstance(training, parallel.HostTraining):
     replay = host_collector.replay_footprint(agent)
     other_bytes = _waiting_bytes(training, learn)
     acting = number * agent.config.actions_per_update
-    schedule = planning.Schedule(1, actions_during=acting)
+    schedule = fitting.Schedule(1, actions_during=acting)
   size = agent.config.network.torso.chunk_size
   remedies = {
     'lower seeds': number > 1,
@@ -51,11 +51,11 @@ def needs(training: base.Training, rule_params: types.Params) -> planning.Needs:
     'lower batch_size': True,
   }
   load = functools.partial(
-    planning.Load,
+    fitting.Load,
     remedies=[text for text, helps in remedies.items() if helps],
   )
   _, (_, train_state, *_) = learn
-  return planning.Needs(
+  return fitting.Needs(
     'Training',
     [
       load('initial', initial, lambda: alone()[1]),

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from disco_rl import config as config_lib
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
@@ -21,6 +20,7 @@ from disco_rl.environments import base as environment_base
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments.host import adapters
 from disco_rl.maths import statistics
+from disco_rl.planning import fitting
 from disco_rl.runtime import backend
 from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import metrics
@@ -322,20 +322,20 @@ class TrainingRun:
     )
     self._environment = environment
     self._rule_params = jax.device_put(rule.params)
-    fits, self._training, self._needs = planning.first_that_fits(
-      planning.chunk_size_candidates(config),
+    fits, self._training, self._needs = fitting.first_that_fits(
+      fitting.chunk_size_candidates(config),
       lambda config: self._fit(config, update_rule),
     )
     self._training.cohort.begin_episodes()
     self._evaluator = self._make_evaluator() if config.evaluate_every else None
-    self._chosen = planning.report_choices(
+    self._chosen = fitting.report_choices(
       config.agent.automatic_choices, fits.agent.automatic_choices
     )
     self._achievements = achievements.Counter(environment, config.seeds)
 
   def _fit(
     self, config: TrainingConfig, rule: rule_base.UpdateRule
-  ) -> tuple[TrainingConfig, base.Training, planning.Needs]:
+  ) -> tuple[TrainingConfig, base.Training, fitting.Needs]:
     """Prepares training with a config; raises if it does not fit."""
     agent = agent_lib.make(config.agent, self._environment.spec, rule)
     jax.eval_shape(lambda: agent.init_learner(jax.random.key(0)))

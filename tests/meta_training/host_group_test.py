@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import cohort
 from disco_rl.agent import host_collector
@@ -24,6 +23,7 @@ from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
+from disco_rl.planning import fitting
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
@@ -316,16 +316,16 @@ def test_a_population_that_does_not_fit_is_refused(
   needs = footprint.needs([make_group(4, 2)], RULE_PARAMS)
   needed = max(load.measurement()().total for load in needs.loads)
   host = needs.host
-  monkeypatch.setattr(planning, 'device_bytes', lambda _: needed)
+  monkeypatch.setattr(fitting, 'device_bytes', lambda _: needed)
   monkeypatch.setattr(memory, 'host_bytes', lambda: host)
   needs.check()
   monkeypatch.setattr(memory, 'host_bytes', lambda: host - 1)
   with pytest.raises(ValueError, match='replay_on_disk=True'):
     needs.check()
   monkeypatch.setattr(memory, 'host_bytes', lambda: host)
-  monkeypatch.setattr(planning, 'device_bytes', lambda _: needed - 1)
+  monkeypatch.setattr(fitting, 'device_bytes', lambda _: needed - 1)
   with pytest.raises(
-    planning.DoesNotFitError,
+    fitting.DoesNotFitError,
     match='2 at a time.*help: lower chunk_size, set torso.*, lower batch_size,',
   ):
     needs.check()
@@ -372,7 +372,7 @@ def test_programs_share_a_device_with_what_waits_of_other_groups(
 def test_replay_is_moved_to_disk_only_once(is_on_disk: bool) -> None:
   group = make_group(2, 1, replay_on_disk=is_on_disk)
   needs = footprint.needs([group], RULE_PARAMS)
-  with pytest.raises(planning.MachineTooSmallError) as refused:
+  with pytest.raises(fitting.MachineTooSmallError) as refused:
     needs.check_host(needs.host - 1)
   assert ('replay' in str(refused.value)) != is_on_disk
   replay = (
@@ -381,7 +381,7 @@ def test_replay_is_moved_to_disk_only_once(is_on_disk: bool) -> None:
   assert (replay == 0) == is_on_disk
   footprint.check_replay([group], replay)
   if not is_on_disk:
-    with pytest.raises(planning.MachineTooSmallError):
+    with pytest.raises(fitting.MachineTooSmallError):
       footprint.check_replay([group], replay - 1)
 
 

@@ -6,15 +6,16 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from disco_rl import planning
+from disco_rl.planning import costs
+from disco_rl.planning import fitting
 from disco_rl.runtime import compilation
 
 LEFT = jax.ShapeDtypeStruct((3, 4), jnp.float32)
 RIGHT = jax.ShapeDtypeStruct((4, 5), jnp.float32)
 
 
-def cost(function: Any, *arguments: Any) -> planning.Cost:
-  return planning.cost((compilation.Program(function), arguments))
+def cost(function: Any, *arguments: Any) -> costs.Cost:
+  return costs.cost((compilation.Program(function), arguments))
 
 
 def test_products() -> None:
@@ -145,6 +146,6 @@ def test_the_bound_of_memory_is_one(function: Any) -> None:
     compilation.Program(function),
     (jax.ShapeDtypeStruct((512, 8), jnp.float32),),
   )
-  load = planning.Load('one', call, lambda: call)
+  load = fitting.Load('one', call, lambda: call)
   assert load.bound().total >= load.measurement()().total > 0
   assert load.bound().states == 512 * 8 * 4

@@ -14,14 +14,16 @@ from benchmarks import small_runs
 from configs import evaluate
 from configs import quickstart
 from disco_rl import config as config_lib
-from disco_rl import planning
 from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import torsos
+from disco_rl.planning import clusters
+from disco_rl.planning import costs
+from disco_rl.planning import fitting
 from disco_rl.runtime import compilation
 from disco_rl.training import runner
 from launch import plan as launcher
 
-ONE = planning.Cluster(
+ONE = clusters.Cluster(
   'cpu',
   memory=2**29,
   flops={'float32': 50.0, 'bfloat16': 200.0},
@@ -53,7 +55,7 @@ def config_of(**changes: Any) -> Any:
 
 
 def seconds_of(dtype: str, **cost: float) -> list[float]:
-  return ONE.seconds(planning.Cost(**cost), dtype).tolist()  # type: ignore[arg-type]
+  return ONE.seconds(costs.Cost(**cost), dtype).tolist()  # type: ignore[arg-type]
 
 
 def test_a_program_takes_the_longer_of_arithmetic_and_traffic() -> None:
@@ -65,21 +67,21 @@ def test_a_program_takes_the_longer_of_arithmetic_and_traffic() -> None:
 
 def load_of(
   size: int, during: int = 0, between: int = 0, **settings: Any
-) -> planning.Load:
+) -> fitting.Load:
   square = jax.ShapeDtypeStruct((size, size), jnp.float32)
   call = (compilation.Program(lambda x: x @ x), (square,))
-  schedule = planning.Schedule(1, during, between)
-  return planning.Load(
+  schedule = fitting.Schedule(1, during, between)
+  return fitting.Load(
     'product', call, lambda: call, schedule=schedule, **settings
   )
 
 
-def needs_of(*loads: planning.Load, host: int = 0) -> planning.Needs:
-  return planning.Needs('The run', loads, host, 0, 'Lower it.')
+def needs_of(*loads: fitting.Load, host: int = 0) -> fitting.Needs:
+  return fitting.Needs('The run', loads, host, 0, 'Lower it.')
 
 
 def table_of(
-  needs: planning.Needs, cluster: planning.Cluster = ONE
+  needs: fitting.Needs, cluster: clusters.Cluster = ONE
 ) -> dict[str, Any]:
   return dict_of(
     cluster.table([(needs, 3)], 'float32', 1.0, ('update', 864, 7))
@@ -138,7 +140,7 @@ def test_devices_that_cannot_share_batches_are_refused() -> None:
     dataclasses.replace(ONE, devices=9, per_machine=8)
 
 
-def dict_of(table: planning.Table) -> dict[str, Any]:
+def dict_of(table: clusters.Table) -> dict[str, Any]:
   return {name: value for name, value, _ in table}
 
 
@@ -154,7 +156,7 @@ def test_more_devices_share_batches_before_settings_compute_more() -> None:
 @pytest.mark.slow
 def test_groups_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
   """Five agents on four devices take as long as eight on four."""
-  monkeypatch.setattr(planning.Load, 'measurement', lambda load: load.bound)
+  monkeypatch.setattr(fitting.Load, 'measurement', lambda load: load.bound)
   cluster = dataclasses.replace(ONE, devices=4)
   five, eight = (
     dict_of(launcher.of_discovery(config_of(agents=agents), cluster))
@@ -171,7 +173,7 @@ def test_groups_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_groups_on_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
   """They take as long as the longest, and no more arithmetic."""
-  monkeypatch.setattr(planning.Load, 'measurement', lambda load: load.bound)
+  monkeypatch.setattr(fitting.Load, 'measurement', lambda load: load.bound)
   config = config_of(environments='catch/2x2,catch/6x5', agents=6)
   one, two = (
     dict_of(
@@ -218,7 +220,7 @@ def test_settings_that_take_less_memory_come_later() -> None:
 @pytest.mark.slow
 def test_the_plan_of_a_small_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
   # What XLA reports is compared with compiled programs elsewhere.
-  monkeypatch.setattr(planning.Load, 'measurement', lambda load: load.bound)
+  monkeypatch.setattr(fitting.Load, 'measurement', lambda load: load.bound)
   config = config_of(inner_updates=2, chunk_size=1)
   # Each of two devices has two of the four agents.
   two = dataclasses.replace(ONE, devices=2, per_machine=2)
@@ -247,11 +249,11 @@ def test_a_program_that_does_not_fit_is_refused() -> None:
   needs = needs_of(small, load, load)
   assert table_of(needs, fits)['device_memory'] == held / 2**30
   with pytest.raises(
-    planning.DoesNotFitError, match="'product' takes .* GiB.*set a=1, lower b"
+    fitting.DoesNotFitError, match="'product' takes .* GiB.*set a=1, lower b"
   ):
     table_of(needs, dataclasses.replace(ONE, memory=held - 1))
   assert table_of(needs_of(small, host=2**30))['host_memory'] == 1
-  with pytest.raises(planning.MachineTooSmallError, match='Lower it'):
+  with pytest.raises(fitting.MachineTooSmallError, match='Lower it'):
     table_of(needs_of(small, host=2**30 + 1))
 
 
@@ -321,7 +323,7 @@ def test_agents_with_host_environments_share_a_machine(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   """Two of its four devices train one agent each."""
-  monkeypatch.setattr(planning.Load, 'measurement', lambda load: load.bound)
+  monkeypatch.setattr(fitting.Load, 'measurement', lambda load: load.bound)
   settings = {
     **evaluate.get_config('quickstart').to_dict(),
     'environment': 'gymnasium/CartPole-v1',
@@ -338,7 +340,7 @@ def test_agents_with_host_environments_share_a_machine(
     ONE, devices=4, per_machine=4, steps_per_second=0.01
   )
 
-  def plan(config: Any, cluster: planning.Cluster = slow) -> dict[str, Any]:
+  def plan(config: Any, cluster: clusters.Cluster = slow) -> dict[str, Any]:
     return dict_of(launcher.of_training(config, rule, cluster))
 
   both = plan(config)

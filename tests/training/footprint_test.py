@@ -11,11 +11,11 @@ import pytest
 
 from configs import evaluate
 from disco_rl import config as config_lib
-from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
+from disco_rl.planning import fitting
 from disco_rl.runtime import memory
 from disco_rl.runtime import workdirs
 from disco_rl.training import footprint
@@ -90,10 +90,10 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
   host = needs.host
   assert host > 2 * CAPACITY * (LENGTH + 1) * 2_000  # Of observations alone.
   monkeypatch.setattr(memory, 'host_bytes', lambda: host)
-  monkeypatch.setattr(planning, 'device_bytes', lambda _: needed)
+  monkeypatch.setattr(fitting, 'device_bytes', lambda _: needed)
   needs.check()
-  monkeypatch.setattr(planning, 'device_bytes', lambda _: needed - 1)
-  with pytest.raises(planning.DoesNotFitError, match='GiB.*lower seeds.*=-1'):
+  monkeypatch.setattr(fitting, 'device_bytes', lambda _: needed - 1)
+  with pytest.raises(fitting.DoesNotFitError, match='GiB.*lower seeds.*=-1'):
     needs.check()
   monkeypatch.setattr(memory, 'host_bytes', lambda: host - 1)
   with pytest.raises(ValueError, match='replay_on_disk=True'):
@@ -130,7 +130,7 @@ def test_the_first_size_that_fits_is_chosen_and_kept(
     size = training.agent.config.network.torso.chunk_size
     tried.append(size)
     if size in (0, 512):
-      raise planning.DoesNotFitError('too large')
+      raise fitting.DoesNotFitError('too large')
     return needs(training, rule_params)
 
   monkeypatch.setattr(footprint, 'needs', refuse_large_ones)

@@ -1,0 +1,1 @@
+"""What runs need of memory and time, before their programs are compiled."""
