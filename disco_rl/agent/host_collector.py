@@ -9,8 +9,9 @@
   as one batch of several agents,
   in discovery                             environments.host.joined
   act; record a rollout                    host_actor
-  pack it into rows of bytes, store them   host_replay, runtime.row_log
-  draw and unpack a batch                  host_replay
+  pack it into rows of bytes               trajectory_rows
+  store them, draw those of a batch        host_replay, runtime.row_log
+  unpack the batch                         trajectory_rows
   hand it to the learner                   training.parallel; in discovery
                                            `host_group.HostGroup._make_updates`
 """
@@ -35,6 +36,7 @@ from disco_rl.agent import episodes
 from disco_rl.agent import host_actor
 from disco_rl.agent import host_replay
 from disco_rl.agent import reward_moments
+from disco_rl.agent import trajectory_rows
 from disco_rl.environments import base
 
 _Learning = TypeVar('_Learning')
@@ -249,9 +251,9 @@ def rollout_shapes(
   return jax.eval_shape(empty)
 
 
-def row_format(agent: agent_lib.Agent) -> host_replay.RowFormat:
+def row_format(agent: agent_lib.Agent) -> trajectory_rows.RowFormat:
   """Makes the format of an agent's trajectories in replay."""
-  return host_replay.make_format(
+  return trajectory_rows.make_format(
     agent.environment_spec,
     agent.network.initial_state(1),
     agent.config.unroll_length,

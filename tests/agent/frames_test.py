@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from disco_rl import types
-from disco_rl.agent import host_replay
+from disco_rl.agent import trajectory_rows
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import sequential
 
-RESTORE = jax.jit(host_replay.stack_frames, static_argnums=2)
+RESTORE = jax.jit(trajectory_rows.stack_frames, static_argnums=2)
 
 
 def stacked_first(
@@ -34,7 +34,7 @@ def stacked_first(
 
 def restored(stacks: list[np.ndarray], num_frames: int) -> list[np.ndarray]:
   """The stacks after a round trip, of which the middle is single frames."""
-  single, codes = host_replay.split_frames(stacks, num_frames)
+  single, codes = trajectory_rows.split_frames(stacks, num_frames)
   for leaf, frame in zip(stacks, single):
     length, batch_size, *shape, channels = leaf.shape
     assert frame.shape == (
@@ -160,15 +160,15 @@ def test_what_is_no_stack_is_refused(stacks: Any) -> None:
   leaf = np.array(stacks, np.uint8)[:, None]
   other = np.zeros((2, 1, leaf.shape[-1]), np.uint8)
   with pytest.raises(ValueError, match='after step 0 .* frame_stack'):
-    host_replay.split_frames([other, leaf], leaf.shape[-1])
+    trajectory_rows.split_frames([other, leaf], leaf.shape[-1])
 
 
 def test_leaves_must_begin_an_episode_together() -> None:
   shifted = np.array([[[1, 2, 3]], [[2, 3, 4]]], np.uint8)
   restarted = np.array([[[1, 2, 3]], [[0, 0, 4]]], np.uint8)
-  host_replay.split_frames([shifted], 3)
-  assert host_replay.split_frames([restarted], 3)[1].tolist() == [
-    [host_replay.BLANK]
+  trajectory_rows.split_frames([shifted], 3)
+  assert trajectory_rows.split_frames([restarted], 3)[1].tolist() == [
+    [trajectory_rows.BLANK]
   ]
   with pytest.raises(ValueError, match='after step 0'):
-    host_replay.split_frames([shifted, restarted], 3)
+    trajectory_rows.split_frames([shifted, restarted], 3)

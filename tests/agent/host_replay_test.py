@@ -14,6 +14,7 @@ from disco_rl import types
 from disco_rl.agent import cohort
 from disco_rl.agent import host_replay
 from disco_rl.agent import replay
+from disco_rl.agent import trajectory_rows
 from disco_rl.runtime import memory
 from disco_rl.runtime import row_log
 
@@ -88,7 +89,7 @@ class Actor:
     return np.where(which, blank, shifted)
 
 
-FORMAT = host_replay.make_format(SPEC, CORE_STATE, LENGTH)
+FORMAT = trajectory_rows.make_format(SPEC, CORE_STATE, LENGTH)
 UNPACK = jax.jit(FORMAT.unpack)
 
 
@@ -139,7 +140,7 @@ def test_observations_without_frames() -> None:
     Actor().unroll(), observation=observation.astype('f4'), core_state=()
   )
   spec = types.EnvironmentSpec(jax.ShapeDtypeStruct((6,), np.float32), 7)
-  row_format = host_replay.make_format(spec, (), LENGTH)
+  row_format = trajectory_rows.make_format(spec, (), LENGTH)
   buffer = host_replay.HostReplay(row_format, CAPACITY)
   buffer.add(jax.tree.map(jnp.asarray, rollout))
   slots = np.array([3, 0, 3])
@@ -313,7 +314,7 @@ def test_each_frame_is_held_once() -> None:
   on_device = jax.eval_shape(
     lambda: replay.init(types.empty_rollout(spec, (), length, 1), capacity)
   )
-  row_format = host_replay.make_format(spec, (), length)
+  row_format = trajectory_rows.make_format(spec, (), length)
   estimate = host_replay.footprint(row_format, capacity)
   assert estimate.memory < 13 * 2**30
   assert estimate.memory < 0.28 * memory.tree_bytes(on_device)
@@ -333,7 +334,7 @@ def test_the_footprint_is_what_is_allocated(
   )
   capacity = 1024
   rollout = jax.tree.map(np.asarray, types.empty_rollout(spec, (), LENGTH, 32))
-  row_format = host_replay.make_format(spec, (), LENGTH)
+  row_format = trajectory_rows.make_format(spec, (), LENGTH)
   buffer = host_replay.HostReplay(row_format, capacity, tmp_path, is_mapped)
   before = anonymous_bytes()
   for _ in range(32):
