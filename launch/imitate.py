@@ -36,7 +36,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.meta_training import imitation
   from disco_rl.meta_training import meta_trainer
   from disco_rl.meta_training import rule_files
-  from disco_rl.runtime import metrics
+  from disco_rl.runtime import json_files
   from disco_rl.runtime import progress
   from disco_rl.runtime import workdirs
   from disco_rl.update_rules import cards
@@ -78,7 +78,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
         **rule_files.provenance(time.perf_counter() - begin, devices=1),
         sha256=cards.sha256_of(path),
       )
-      metrics.write_json(cards.path_of(path), dataclasses.asdict(card))
+      json_files.write(cards.path_of(path), dataclasses.asdict(card))
   print(paths.shown(path))
 
 

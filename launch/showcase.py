@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> None:
   from disco_rl.meta_training import config
   from disco_rl.runtime import files
   from disco_rl.runtime import forks
-  from disco_rl.runtime import metrics
+  from disco_rl.runtime import json_files
   from disco_rl.runtime import workdirs
   from disco_rl.update_rules import cards
   from launch import scheduler
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> None:
     try:
       known = {*config_lib.names(config.MetaTrainingConfig)}
       settings = forks.read_settings(run, known)
-      steps = metrics.read_json(run / 'summary.json')['meta_steps']
+      steps = json_files.read(run / 'summary.json')['meta_steps']
       # It becomes the name of a folder.
       config_lib.check('meta_steps', steps, config_lib.CountOrZero)
       population, start = f'{settings["environments"]}', f'{settings["rule"]}'

@@ -14,7 +14,7 @@ from disco_rl import config as config_lib
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import comparison
 from disco_rl.runtime import files
-from disco_rl.runtime import metrics
+from disco_rl.runtime import json_files
 from disco_rl.runtime import workdirs
 from disco_rl.training import runner
 from disco_rl.update_rules import registry
@@ -102,7 +102,7 @@ class Run:
   def fail(self, reason: str) -> None:
     """Records that the run cannot continue, so that it is not repeated."""
     self.folder.mkdir(parents=True, exist_ok=True)
-    metrics.write_json(self.folder / 'failure.json', {'reason': reason})
+    json_files.write(self.folder / 'failure.json', {'reason': reason})
 
 
 def digests_of(rule: str) -> dict[str, str]:
@@ -235,7 +235,7 @@ def _read_entry(path: pathlib.Path, key: str, kind: type) -> Any:
   """Reads an entry of a JSON file; None if the file does not exist."""
   if not path.exists():
     return None
-  value = metrics.read_json(path).get(key)
+  value = json_files.read(path).get(key)
   if not isinstance(value, kind):
     raise files.WorkdirError(
       f'{path} has {key}={value!r}, which is not {kind.__name__}: likely '

@@ -17,7 +17,7 @@ from disco_rl.evaluation import planned_runs
 from disco_rl.evaluation import reference_scores
 from disco_rl.evaluation import report_figures
 from disco_rl.maths import statistics
-from disco_rl.runtime import metrics
+from disco_rl.runtime import json_files
 from disco_rl.runtime import plotting
 from disco_rl.runtime import reports
 from disco_rl.training import runner
@@ -109,7 +109,7 @@ def write(
   """
   (workdir / 'figures').mkdir(exist_ok=True)
   benchmarks = {c.benchmark.name: _benchmark_summary(c) for c in compared}
-  metrics.write_json(
+  json_files.write(
     workdir / 'summary.json',
     {**setup.facts, 'benchmarks': benchmarks, **(details or {})},
   )

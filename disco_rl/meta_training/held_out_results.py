@@ -19,6 +19,7 @@ from disco_rl.evaluation import planned_runs
 from disco_rl.evaluation import report
 from disco_rl.runtime import digests
 from disco_rl.runtime import files
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 
 
@@ -164,7 +165,7 @@ def _read_one(workdir: pathlib.Path) -> dict[str, _Curve]:
     np.bincount(of_row, population[name])
     for name in ('environment_steps', 'agents')
   )
-  last = metrics.read_json(workdir / 'config.json')['meta_steps']
+  last = json_files.read(workdir / 'config.json')['meta_steps']
   has_ended_early = bool(meta_steps[-1] < last)
   meta_steps, steps_per_agent = np.r_[0, meta_steps], np.r_[0, steps / agents]
   curves = {}

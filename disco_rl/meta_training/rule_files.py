@@ -21,6 +21,7 @@ from disco_rl.meta_training import reporting
 from disco_rl.meta_training import selection as selection_lib
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
 from disco_rl.update_rules import base
@@ -124,7 +125,7 @@ class RuleFiles:
     path = self.workdir / name
     registry.save(path, self.rule, jax.device_get(params))
     card = self._card(path, step, environment_steps, seconds, note)
-    metrics.write_json(cards.path_of(path), dataclasses.asdict(card))
+    json_files.write(cards.path_of(path), dataclasses.asdict(card))
 
   def restore(
     self,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import zlib
 
 from disco_rl.runtime import files
-from disco_rl.runtime import metrics
+from disco_rl.runtime import json_files
 
 _NAME = 'digests.json'
 _CHUNK_BYTES = 2**22
@@ -74,7 +74,7 @@ def check(directory: pathlib.Path) -> bool:
   path = directory / _NAME
   if not path.exists():
     return False
-  for name, digest in metrics.read_json(path).items():
+  for name, digest in json_files.read(path).items():
     _compare(directory / name, name, Digest(*digest))
   return True
 
@@ -94,7 +94,7 @@ def write_summary(
     if (workdir / name).exists()
   }
   complete = {**summary, _KEY: of_metrics}
-  metrics.write_json(workdir / _SUMMARY, complete)
+  json_files.write(workdir / _SUMMARY, complete)
   return complete
 
 
@@ -112,7 +112,7 @@ def check_summary(workdir: pathlib.Path) -> None:
   path = workdir / _SUMMARY
   if not path.exists():
     return
-  recorded = metrics.read_json(path).get(_KEY, {})
+  recorded = json_files.read(path).get(_KEY, {})
   if not isinstance(recorded, dict):
     raise _changed(path, f'{_KEY} is {recorded!r}')
   for name in _METRICS:

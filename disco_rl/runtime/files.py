@@ -34,6 +34,14 @@ class WorkdirError(ValueError):
   """Raised if a run's folder contains something else, or a damaged file."""
 
 
+def damaged(path: PathLike, content: str) -> WorkdirError:
+  """Returns the error for a file of a run that holds something else."""
+  return WorkdirError(
+    f'{path} is damaged, or was not written by a run: it holds {content}. '
+    'Restore the file, or choose another folder.'
+  )
+
+
 def expanded(path: PathLike) -> pathlib.Path:
   """Makes a path absolute, also for ~; raises ValueError as `paths.local`."""
   return pathlib.Path(paths_lib.local(path))

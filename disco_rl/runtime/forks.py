@@ -12,7 +12,7 @@ import shutil
 from typing import Any
 
 from disco_rl.runtime import files
-from disco_rl.runtime import metrics
+from disco_rl.runtime import json_files
 from disco_rl.runtime import reports
 from disco_rl.runtime import workdirs
 
@@ -64,7 +64,7 @@ def describe(
 def _origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
   """Returns where a run was forked from, or will be; see `describe`."""
   if (workdir / 'config.json').exists():
-    found = metrics.read_json(workdir / 'config.json').get(KEY)
+    found = json_files.read(workdir / 'config.json').get(KEY)
     if found is not None and not _is_origin(found):
       raise files.WorkdirError(
         f'{workdir / "config.json"} is damaged: {KEY} is {found!r:.80}. '

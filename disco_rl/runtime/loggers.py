@@ -20,6 +20,7 @@ import uuid
 
 from disco_rl import config as config_lib
 from disco_rl import extras
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
 from disco_rl.runtime import signals
@@ -44,13 +45,13 @@ class Run:
   def identity(self, logger: str) -> str | None:
     """Returns what `remember` recorded earlier; None if the run is new."""
     path = self.workdir / 'loggers.json'
-    return metrics.read_json(path).get(logger) if path.exists() else None
+    return json_files.read(path).get(logger) if path.exists() else None
 
   def remember(self, logger: str, identity: str) -> None:
     """Records the logger's identity of the run, for when it is resumed."""
     path = self.workdir / 'loggers.json'
-    known = metrics.read_json(path) if path.exists() else {}
-    metrics.write_json(path, {**known, logger: identity})
+    known = json_files.read(path) if path.exists() else {}
+    json_files.write(path, {**known, logger: identity})
 
 
 Factory = Callable[[Run], metrics.Logger]

@@ -1,4 +1,4 @@
-"""Writes and reads metrics as CSV files, TensorBoard events and JSON files."""
+"""Writes metrics as CSV files and TensorBoard events, and reads the former."""
 
 import collections
 from collections.abc import Callable
@@ -11,7 +11,6 @@ import csv
 import errno
 import io
 import itertools
-import json
 import math
 import os
 import pathlib
@@ -29,8 +28,6 @@ from disco_rl.runtime import files
 
 Value = int | float | str
 _FLUSH_SECONDS = 10.0
-# The summary of a report on a thousand runs has a few megabytes.
-_MAX_JSON_BYTES = 2**26
 _MAX_LINE_BYTES = 2**20
 # The rows that are parsed at a time.
 _BLOCK_ROWS = 4096
@@ -102,34 +99,6 @@ def check_finite(
         f'{", ".join(bad)}{whose} became non-finite between '
         f'{step}s {since} and {now}. Likely causes: {likely_causes()}.'
       )
-
-
-def write_json(path: files.PathLike, tree: object) -> None:
-  """Writes a tree as JSON atomically, keeping the order of its keys.
-
-  Non-finite numbers are written as null, because JSON does not have them.
-  """
-  text = json.dumps(_to_json(tree), indent=2, allow_nan=False)
-  with files.replacing(path) as temporary:
-    temporary.write_text(text + '\n', encoding='utf-8')
-
-
-def read_json(path: files.PathLike) -> dict[str, Any]:
-  """Reads a mapping that was written by `write_json`.
-
-  Raises:
-    OSError: The file does not exist or cannot be read.
-    files.WorkdirError: The file is damaged or does not contain a JSON object.
-  """
-  try:
-    content = json.loads(files.read_limited(path, _MAX_JSON_BYTES).decode())
-  # Thousands of nested brackets raise a RecursionError.
-  except (ValueError, RecursionError) as error:
-    raise _damaged(path, f'text that is not JSON ({error})') from error
-  if not isinstance(content, dict):
-    kind = type(content).__name__
-    raise _damaged(path, f'{kind}, not an object {{...}}')
-  return content
 
 
 def read(path: files.PathLike) -> dict[str, np.ndarray]:
@@ -366,31 +335,12 @@ def _to_field(value: Value) -> str:
   return value if isinstance(value, str) else str(int(value))
 
 
-def _damaged(path: files.PathLike, content: str) -> files.WorkdirError:
-  return files.WorkdirError(
-    f'{path} is damaged, or was not written by a run: it holds {content}. '
-    'Restore the file, or choose another folder.'
-  )
-
-
 def _to_array(fields: Sequence[str]) -> np.ndarray:
   # Integers outside the range of int64 become floats.
   for parse in (np.int64, lambda field: float(field or 'nan')):
     with contextlib.suppress(ValueError, OverflowError):
       return np.array([parse(field) for field in fields])
   return np.array(fields)
-
-
-def _to_json(tree: object) -> object:
-  if isinstance(tree, Mapping):
-    return {key: _to_json(value) for key, value in tree.items()}
-  if isinstance(tree, list | tuple):
-    return [_to_json(value) for value in tree]
-  if isinstance(tree, np.ndarray | np.generic):
-    return _to_json(tree.tolist())
-  if isinstance(tree, float) and not math.isfinite(tree):
-    return None
-  return tree
 
 
 def _read_columns(
@@ -431,16 +381,18 @@ def _rows(path: files.PathLike) -> Iterator[list[str]]:
       try:
         row = next(rows, None)
       except (ValueError, csv.Error) as error:
-        raise _damaged(path, f'text that is not a table ({error})') from error
+        raise files.damaged(
+          path, f'text that is not a table ({error})'
+        ) from error
       if row is None:
         return
       if i == 0:
         header = row
       if len({*header}) < len(header):
-        raise _damaged(path, 'two columns with the same name')
+        raise files.damaged(path, 'two columns with the same name')
       if len(row) != len(header):
         found = f'{len(row)} fields in row {i} below {len(header)} columns'
-        raise _damaged(path, found)
+        raise files.damaged(path, found)
       yield row
 
 
@@ -469,13 +421,13 @@ def _truncate(
   header, *rows = _read_rows(path) or [[]]
   for name in identity:
     if header and name not in header:
-      raise _damaged(path, f'no column "{name}", only {header}')
+      raise files.damaged(path, f'no column "{name}", only {header}')
   step, _ = identity
   try:
     kept = [row for row in rows if int(row[header.index(step)]) <= last]
   except ValueError as error:
     content = f'no whole numbers in the column "{step}" ({error})'
-    raise _damaged(path, content) from error
+    raise files.damaged(path, content) from error
   kept = [header, *kept] if kept else []
   write_rows(path, kept)
   return kept[0] if kept else []

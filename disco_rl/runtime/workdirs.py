@@ -22,6 +22,7 @@ from disco_rl import extras
 from disco_rl import paths as paths_lib
 from disco_rl.runtime import file_systems
 from disco_rl.runtime import files
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
 from disco_rl.runtime import versions
@@ -129,12 +130,12 @@ def claim(
   path, version = workdir / 'config.json', versions.present()
   if path.exists():
     # The version that began the run, whatever resumes it.
-    version = metrics.read_json(path).get(versions.KEY, versions.LAST_UNNAMED)
-  metrics.write_json(path, {versions.KEY: version, **description})
+    version = json_files.read(path).get(versions.KEY, versions.LAST_UNNAMED)
+  json_files.write(path, {versions.KEY: version, **description})
   if rules:
-    metrics.write_json(workdir / 'rules.json', digests)
+    json_files.write(workdir / 'rules.json', digests)
   if modules := {**dict.fromkeys(imports(workdir)), **dict.fromkeys(IMPORTED)}:
-    metrics.write_json(workdir / 'imports.json', {'modules': [*modules]})
+    json_files.write(workdir / 'imports.json', {'modules': [*modules]})
 
 
 def check(
@@ -154,7 +155,7 @@ def check(
   _check_name(workdir)
   path = workdir / 'config.json'
   if path.exists():
-    _check_same(workdir, metrics.read_json(path), description, free, complete)
+    _check_same(workdir, json_files.read(path), description, free, complete)
     _check_length(workdir, description)
     if (workdir / 'metrics.csv').exists():
       # Reports damage now: the run reads it only after minutes of compiling.
@@ -185,7 +186,7 @@ def with_choices(
   path = workdir / 'config.json'
   if not path.exists():
     return dict(settings)
-  earlier = metrics.read_json(path)
+  earlier = json_files.read(path)
   version = earlier.pop(versions.KEY, None)
   kept = {
     name: value
@@ -229,7 +230,7 @@ def read_settings(
     OSError: There is no config.json.
     WorkdirError: It is damaged, or of another version that cannot be read.
   """
-  settings = metrics.read_json(workdir / 'config.json')
+  settings = json_files.read(workdir / 'config.json')
   version = settings.pop(versions.KEY, None)
   try:
     settings = versions.upgrade(settings, version, known)
@@ -275,7 +276,7 @@ def check_holds_run(workdir: pathlib.Path, command: str) -> None:
 
 def written_by(workdir: pathlib.Path) -> str:
   """Describes the program that began a run."""
-  found = metrics.read_json(workdir / 'config.json').get(versions.KEY)
+  found = json_files.read(workdir / 'config.json').get(versions.KEY)
   return f'begun by {versions.written_by(found)}; this is {versions.present()}'
 
 
@@ -321,7 +322,7 @@ def imports(workdir: pathlib.Path) -> list[str]:
   path = workdir / 'imports.json'
   if not path.exists():
     return []
-  names = metrics.read_json(path).get('modules')
+  names = json_files.read(path).get('modules')
   if not isinstance(names, list) or not all(
     isinstance(name, str) and extras.is_module(name) for name in names
   ):
@@ -355,7 +356,7 @@ def check_rules(
     WorkdirError: A file has changed since then.
   """
   path = workdir / 'rules.json'
-  earlier = metrics.read_json(path) if path.exists() else {}
+  earlier = json_files.read(path) if path.exists() else {}
   now = digests_of(rules)
   changed = [name for name in now if earlier.get(name, now[name]) != now[name]]
   if changed:

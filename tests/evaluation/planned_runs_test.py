@@ -3,7 +3,7 @@
 import pathlib
 
 from disco_rl.evaluation import planned_runs
-from disco_rl.runtime import metrics
+from disco_rl.runtime import json_files
 
 
 def test_long_names_of_folders_are_cut_and_stay_different(
@@ -34,14 +34,14 @@ def test_a_run_is_over_once_it_has_all_its_updates_or_has_failed(
     assert not run.is_over
     run.folder.mkdir()
     for done in (updates - 1, updates):
-      metrics.write_json(run.folder / 'summary.json', {'updates': done})
+      json_files.write(run.folder / 'summary.json', {'updates': done})
       assert run.is_over == (done == updates)
   settings = {'meta_steps': 9, 'held_out_patience': 2}
   discovery = planned_runs.Run('run', tmp_path / 'discovery', 'rule', settings)
   discovery.folder.mkdir()
   for done, since, is_over in ((5, 1, False), (5, 2, True), (9, 0, True)):
     summary = {'meta_steps': done, 'evaluations_since_rule': since}
-    metrics.write_json(discovery.folder / 'summary.json', summary)
+    json_files.write(discovery.folder / 'summary.json', summary)
     assert discovery.is_over == is_over
     settings['held_out_patience'] = 0  # It may be set later.
     assert discovery.is_over == (done == 9)

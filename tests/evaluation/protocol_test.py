@@ -20,6 +20,7 @@ from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import protocol_report
 from disco_rl.maths import statistics
 from disco_rl.runtime import files
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 
 GRIDS = {
@@ -307,7 +308,7 @@ def finish(job: Any, *returns: tuple[float, ...]) -> None:
   ]
   with metrics.MetricsWriter(job.folder, resume_from=0) as writer:
     writer.write(rows)
-  metrics.write_json(
+  json_files.write(
     job.folder / 'summary.json', {'updates': job.settings['updates']}
   )
 
@@ -551,7 +552,7 @@ def test_a_family_is_validated_by_tasks_of_its_own(
   for job in both:
     finish(job, (0.1,), (0.2 if job.rule == 'uniform' else 0.9,))
   protocol_report.write(a_plan, choices)
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   assert [x['environments'] for x in summary['benchmarks'].values()] == [
     ['catch/4x4'],
     ['catch/4x4'],
@@ -676,7 +677,7 @@ def test_the_page_has_its_headings_and_tables(reported: pathlib.Path) -> None:
     for updates in (10, 20)
     for name in ('all', 'bsuite', 'catch', 'gridworld')
   ]
-  summary = metrics.read_json(reported / 'summary.json')
+  summary = json_files.read(reported / 'summary.json')
   assert summary['chosen'][0] == {
     'rule': 'policy_gradient',
     'validation_tasks': ['catch/5x5', 'chain'],
@@ -721,7 +722,7 @@ def test_scores_are_those_worked_out_by_hand(reported: pathlib.Path) -> None:
 def test_aggregates_and_improvement_are_those_worked_out_by_hand(
   reported: pathlib.Path,
 ) -> None:
-  summary = metrics.read_json(reported / 'summary.json')
+  summary = json_files.read(reported / 'summary.json')
   name = 'catch_bsuite_gymnax_gridworld_after_20'
   compared = summary['benchmarks'][name]
   assert compared['environments'] == [
@@ -767,7 +768,7 @@ def test_tests_with_longer_rollouts_are_compared_on_their_own(
     entries,
     tmp_path,
   )
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   environments = {
     name: x['environments'] for name, x in summary['benchmarks'].items()
   }
@@ -807,7 +808,7 @@ def test_tests_with_longer_rollouts_are_compared_on_their_own(
 def test_what_is_worse_than_random_play_is_listed(
   reported: pathlib.Path,
 ) -> None:
-  summary = metrics.read_json(reported / 'summary.json')
+  summary = json_files.read(reported / 'summary.json')
   worse = {
     (x['task'], x['rule'], x['updates']): (x['value'], x['ci95'])
     for x in summary['worse_than_random']

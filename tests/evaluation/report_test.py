@@ -15,6 +15,7 @@ from disco_rl.evaluation import report_figures
 from disco_rl.maths import statistics
 from disco_rl.runtime import digests
 from disco_rl.runtime import files
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 from disco_rl.training import runner
@@ -106,7 +107,7 @@ def test_a_page_has_its_headings_tables_and_figures(
     figure_of('environments'),
   ]
   assert 'Rules: a, b. Environments: 2. Much.' in text
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   assert summary['agents'] == 3
   (of_catch,) = summary['benchmarks'].values()
   assert of_catch['is_normalized']
@@ -271,7 +272,7 @@ def test_a_recipe_is_judged_by_its_discoveries(tmp_path: pathlib.Path) -> None:
   text = (tmp_path / 'report.md').read_text()
   assert '| mine | 3 | IQM | 0.700 [0.452, 0.948] |' in text
   assert '| mine | 3 | minus by_hand | 0.200 [-0.0484, 0.448] |' in text
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   (benchmark,) = summary['benchmarks'].values()
   assert benchmark['recipes']['mine']['rules'] == ['first', 'second', 'third']
 
@@ -332,7 +333,7 @@ def test_one_agent_and_one_point(tmp_path: pathlib.Path) -> None:
   assert '| a | 0.1 | 2.00 | 2.00 | 2.00 |' in text
   assert '| a | b | 1.00 |' in text
   assert 'optimality' not in text.lower()
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   (raw,) = summary['benchmarks'].values()
   assert raw['rules']['a']['iqm'] == {'value': 2.0, 'ci95': None}
   assert 'optimality_gap' not in raw['rules']['a']

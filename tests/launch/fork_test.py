@@ -15,6 +15,7 @@ from train_runs import launch
 import disco_rl
 from disco_rl.runtime import files
 from disco_rl.runtime import forks
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 
 LONGER = (*CATCH, '--config.updates=25')
@@ -32,9 +33,9 @@ def test_a_fork_goes_on_as_its_source_would(
   assert launching.contents(run) == before
   rows = [(x / 'metrics.csv').read_bytes() for x in (fork, resumed)]
   assert rows[0] == rows[1]
-  settings = metrics.read_json(fork / 'config.json')
+  settings = json_files.read(fork / 'config.json')
   assert settings.pop('forked_from') == {'workdir': str(run), 'step': 20}
-  assert settings == metrics.read_json(resumed / 'config.json')
+  assert settings == json_files.read(resumed / 'config.json')
 
   # If it was killed while it began, it begins again.
   shutil.rmtree(fork / 'checkpoints')
@@ -46,7 +47,7 @@ def test_a_fork_goes_on_as_its_source_would(
   # It is resumed, not forked again.
   launch(fork, *CATCH, '--config.updates=26', f'--from={run}')
   assert metrics.read(fork / 'metrics.csv')['update'][-1] == 26
-  assert 'forked_from' in metrics.read_json(fork / 'config.json')
+  assert 'forked_from' in json_files.read(fork / 'config.json')
   assert 'runs/other: choose another' in error(
     fork, *LONGER, '--from=runs/other'
   )
@@ -70,7 +71,7 @@ def test_settings_of_a_fork_may_differ(
   # Twice as many updates for each step.
   steps = [60, 120, 180, 240, 264, 300]
   np.testing.assert_array_equal(rows['environment_steps'][::2], steps)
-  summary = metrics.read_json(tmp_path / 'fork' / 'summary.json')
+  summary = json_files.read(tmp_path / 'fork' / 'summary.json')
   assert summary['environment_steps'] == steps[-1]
   assert disco_rl.load_agent(tmp_path / 'fork').train(2)[
     'environment_steps'
@@ -121,7 +122,7 @@ def test_arrays_of_other_shapes_are_named(
 def test_lists_are_compared_however_they_are_written(
   tmp_path: pathlib.Path,
 ) -> None:
-  metrics.write_json(tmp_path / 'config.json', {'environments': ['a', 'b']})
+  json_files.write(tmp_path / 'config.json', {'environments': ['a', 'b']})
   (tmp_path / 'checkpoints' / '1').mkdir(parents=True)
   kept = ('environments',)
   fork = lambda names: forks.describe(

@@ -14,7 +14,7 @@ import launching
 import pytest
 
 from disco_rl.evaluation import planned_runs
-from disco_rl.runtime import metrics
+from disco_rl.runtime import json_files
 from disco_rl.runtime import signals
 from launch import scheduler
 
@@ -68,6 +68,7 @@ scheduler.work()
 """
 # The true worker, but each run raises what its rule says.
 _RAISES = """
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from launch import scheduler
 
@@ -246,7 +247,7 @@ def test_jobs_of_slurm(
     if run.rule != 'good':
       raise ValueError(f'{run.rule} it is')
     run.folder.mkdir()
-    metrics.write_json(run.folder / 'summary.json', {'updates': 4})
+    json_files.write(run.folder / 'summary.json', {'updates': 4})
 
   monkeypatch.setattr(scheduler, '_make', make)
   reported = []

@@ -26,6 +26,7 @@ from configs import quickstart
 from disco_rl.environments import suites
 from disco_rl.evaluation import showcase as showcase_lib
 from disco_rl.meta_training import meta_trainer
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 from disco_rl.training import learning_curves
@@ -49,8 +50,8 @@ def discovery(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   settings = meta_trainer.complete(
     {**quickstart.get_config().to_dict(), **small_runs.SETTINGS}
   )
-  metrics.write_json(workdir / 'config.json', settings)
-  metrics.write_json(workdir / 'summary.json', {'meta_steps': 7})
+  json_files.write(workdir / 'config.json', settings)
+  json_files.write(workdir / 'summary.json', {'meta_steps': 7})
   for name in ('initial_rule.npz', 'rule.npz'):
     small.save(workdir / name, small.arrays())
   card = cards.Card(
@@ -64,7 +65,7 @@ def discovery(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     compute={'seconds': 61.2, 'devices': 2, 'kind': 'cpu'},
   )
   for name in ('initial_rule.json', 'rule.json'):
-    metrics.write_json(workdir / name, dataclasses.asdict(card))
+    json_files.write(workdir / name, dataclasses.asdict(card))
   with metrics.MetricsWriter(
     workdir / 'held_out', 0, 'meta_step', 'environment'
   ) as writer:
@@ -307,7 +308,7 @@ def test_boards(name: str, found: tuple[Any, ...] | None) -> None:
 def test_agents_are_like_those_of_the_population(run: pathlib.Path) -> None:
   steps = {}
   for label, folder in runs_of(run).items():
-    settings = metrics.read_json(folder / 'config.json')
+    settings = json_files.read(folder / 'config.json')
     assert settings['environment'] == 'catch/4x3'
     if label == showcase_lib.HAND_MADE:
       # It has the data and networks that suit it.
@@ -315,7 +316,7 @@ def test_agents_are_like_those_of_the_population(run: pathlib.Path) -> None:
       wanted: Mapping[str, Any] = actor_critic.ActorCritic.recommended
     else:
       names = ('unroll_length', 'hidden_sizes', 'num_bins', 'discount')
-      wanted = metrics.read_json(run / 'config.json')
+      wanted = json_files.read(run / 'config.json')
       assert settings['updates'] == 3
     assert [settings[x] for x in names] == [wanted[x] for x in names]
     steps[label] = learning_curves.read_curve(folder / 'metrics.csv')[0][-1]
@@ -369,7 +370,7 @@ def test_a_summary_does_not_name_folders_elsewhere(
   (tmp_path / 'run').mkdir()
   for name in ('config.json', 'rule.json', 'rule.npz'):
     shutil.copy(discovery / name, tmp_path / 'run')
-  metrics.write_json(tmp_path / 'run' / 'summary.json', {'meta_steps': steps})
+  json_files.write(tmp_path / 'run' / 'summary.json', {'meta_steps': steps})
   message = launching.error_of_main(showcase, workdir=f'{tmp_path / "run"}')
   assert re.search('holds no finished run|meta_steps=.* must be', message)
   assert not (tmp_path / 'run' / 'showcase').exists()

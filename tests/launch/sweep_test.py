@@ -22,6 +22,7 @@ from disco_rl.meta_training import held_out_results
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import digests
 from disco_rl.runtime import files
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 from disco_rl.training import runner
@@ -223,7 +224,7 @@ def test_the_report_agrees_with_the_metrics(
     '--processes=2',
   )
   assert len(pretended.made) == 12
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   assert (summary['agents'], summary['updates']) == (2, 20)
   assert summary['environment_steps'] == 240
   (catch,) = summary['benchmarks'].values()
@@ -266,7 +267,7 @@ def test_a_diverging_run_does_not_end_the_others(
   assert lines[0] == f'Run 1 of 12: {expected}'
   text = (tmp_path / 'report.md').read_text()
   assert text.count('loss of seed 0 became non-finite.') == 4
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   for rule in summary['benchmarks']['catch']['rules'].values():
     assert rule['learning_rate'] == 0.2
   # Neither finished nor failed runs are repeated.
@@ -282,7 +283,7 @@ def test_values_can_be_added_and_other_settings_stay(
   launch(tmp_path, *TWO_RUNS[:-1], rules(RULES[1]))
   assert len(pretended.made) == 2
   # The report covers the runs of this command only.
-  (catch,) = metrics.read_json(tmp_path / 'summary.json')['benchmarks'].values()
+  (catch,) = json_files.read(tmp_path / 'summary.json')['benchmarks'].values()
   assert [*catch['rules']] == [RULES[1]]
   launch(tmp_path, *TWO_RUNS[:-1], rules(*RULES, 'general'))
   assert pretended.made[2:] == ['catch/4x3 general 0.01']
@@ -392,7 +393,7 @@ def write_discovery(workdir: pathlib.Path, returns: Any) -> None:
   """Metrics of two environments with three and one agents, 100 steps each."""
   columns = ('meta_step', 'environment')
   workdir.mkdir(parents=True)
-  metrics.write_json(workdir / 'config.json', {'meta_steps': 4})
+  json_files.write(workdir / 'config.json', {'meta_steps': 4})
   with metrics.MetricsWriter(workdir, 0, *columns) as writer:
     for meta_step in range(1, 5):
       for name, agents in (('catch/4x3', 3), ('gridworld/00', 1)):
@@ -420,7 +421,7 @@ def test_the_report_compares_what_fresh_agents_earn(
   with launching.parsed(f'--workdir={tmp_path}', ABLATIONS):
     sweep.report(runs, failures, tmp_path, {})
 
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   assert summary['seeds'] == 3
   (catch,) = summary['benchmarks'].values()
   for variant, returns in RETURNS.items():

@@ -44,7 +44,7 @@ def _found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
   check: Any = mock.Mock()
   monkeypatch.setattr(held_out_results.metrics, 'read', read)
   monkeypatch.setattr(
-    held_out_results.metrics, 'read_json', lambda _: {'meta_steps': 20}
+    held_out_results.json_files, 'read', lambda _: {'meta_steps': 20}
   )
   monkeypatch.setattr(held_out_results.digests, 'check_summary', check)
   return found

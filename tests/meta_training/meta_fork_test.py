@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import small_runs
 from disco_rl.meta_training import meta_trainer
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from launch import meta_train
 
@@ -43,7 +44,7 @@ def test_what_does_not_fit_is_named(
   (source / 'checkpoints' / '1').mkdir(parents=True)
   with launching.parsed(*TINY, f'--workdir={source}') as settings:
     settings = meta_trainer.complete(settings)
-    metrics.write_json(source / 'config.json', settings)
+    json_files.write(source / 'config.json', settings)
   answer = launching.error(
     meta_train,
     tmp_path / 'fork',
@@ -66,7 +67,7 @@ def test_discovery_is_forked_with_other_settings(
   changes = ('--config.meta_learning_rate=0.1', '--config.inner_updates=1')
   launching.call(meta_train, fork, *flags, *changes)
   assert launching.contents(source) == before
-  origin = metrics.read_json(fork / 'config.json')['forked_from']
+  origin = json_files.read(fork / 'config.json')['forked_from']
   assert origin == {'workdir': str(source), 'step': 1}
   rows, old = (metrics.read(x / 'metrics.csv') for x in (fork, source))
   np.testing.assert_array_equal(rows['meta_step'], [1, 2])

@@ -27,6 +27,7 @@ from disco_rl.meta_training import device_group
 from disco_rl.meta_training import held_out
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import cards
@@ -135,7 +136,7 @@ def assert_same_run(
       weights.load(workdir / name), weights.load(expected / name)
     )
   summary, other = (
-    metrics.read_json(path / 'summary.json') for path in (workdir, expected)
+    json_files.read(path / 'summary.json') for path in (workdir, expected)
   )
   for key in TIMES:
     del summary[key], other[key]
@@ -166,7 +167,7 @@ def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_files(finished: pathlib.Path) -> None:
   assert {path.name for path in finished.iterdir()} == FILES
-  settings = metrics.read_json(finished / 'config.json')
+  settings = json_files.read(finished / 'config.json')
   assert settings.pop('version') == disco_rl.__version__
   assert settings['budgets'] == [200]
   assert settings['meta_learning_rate'] == 2e-3
@@ -233,7 +234,7 @@ def test_held_out(finished: pathlib.Path) -> None:
 
 
 def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
-  summary = metrics.read_json(finished / 'summary.json')
+  summary = json_files.read(finished / 'summary.json')
   for name in TIMES:
     assert summary.pop(name) > 0
   columns = metrics.read(finished / 'metrics.csv')
@@ -274,13 +275,13 @@ def test_the_card_agrees_with_the_run(
   assert (card.name, card.environments) == ('run', ('catch/4x3',))
   assert (card.agents, card.meta_steps, card.seed) == (2, meta_step, 0)
   assert card.environment_steps == 2 * meta_step * 40
-  settings = metrics.read_json(finished / 'config.json')
+  settings = json_files.read(finished / 'config.json')
   assert {'version': disco_rl.__version__, **card.settings} == settings
   assert card.versions['jax'] == jax.__version__
   assert (
     0
     < card.compute['seconds']
-    <= 1 + (metrics.read_json(finished / 'summary.json')['seconds'])
+    <= 1 + (json_files.read(finished / 'summary.json')['seconds'])
   )
   rows = metrics.read(finished / 'held_out' / 'metrics.csv')
   columns = {'mean': 'return', 'min': 'return_min', 'max': 'return_max'}
@@ -333,7 +334,7 @@ def test_a_finished_run_can_be_continued(
   assert rows.count('\n') == 1 + 2
   assert (finished / 'metrics.csv').read_text().startswith(rows)
   rule = (workdir / 'newest_rule.npz').read_bytes()
-  assert metrics.read_json(workdir / 'summary.json')['meta_steps'] == 2
+  assert json_files.read(workdir / 'summary.json')['meta_steps'] == 2
 
   launch(workdir, *SMALL)
   assert_same_run(workdir, finished)
@@ -367,10 +368,10 @@ def test_discovery_ends_when_held_out_agents_no_longer_improve(
 
   # Repeating it does nothing more; more patience goes on.
   launch(tmp_path, *flags, '--config.held_out_patience=2')
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   assert (summary['meta_steps'], summary['evaluations_since_rule']) == (2, 2)
   launch(tmp_path, *flags, '--config.held_out_patience=4')
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   assert (summary['meta_steps'], summary['rule_meta_step']) == (4, 4)
   assert summary['held_out'] == {'catch/4x3': 7.0}
 

@@ -30,6 +30,7 @@ from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.training import parallel
 from disco_rl.update_rules import actor_critic
@@ -336,7 +337,7 @@ def test_steps_are_counted_as_they_were_made(
   np.testing.assert_array_equal(counted[~of_one], SIZES[0] * expected)
   total = AGENTS * int(expected[-1])
   assert cards.read(tmp_path / 'rule.json').environment_steps == total
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   assert summary['environment_steps'] == total
 
 

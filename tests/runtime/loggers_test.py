@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from disco_rl.meta_training import meta_trainer
+from disco_rl.runtime import json_files
 from disco_rl.runtime import loggers
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
@@ -185,7 +186,7 @@ def test_weights_and_biases_resumes_and_ends_a_run(
   write(tmp_path, 'wandb', ROWS[4:], since=20)
   first, second = (call.kwargs['id'] for call in wandb.init.call_args_list)
   assert first == second
-  known = metrics.read_json(tmp_path / 'loggers.json')
+  known = json_files.read(tmp_path / 'loggers.json')
   assert known == {'another': 'its', 'wandb': first}
   ends = wandb.init.return_value.finish.call_args_list
   assert ends == [mock.call(exit_code=0)] * 2

@@ -18,6 +18,7 @@ from tensorboardX.proto import event_pb2
 import tqdm.std
 
 from disco_rl.runtime import files
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
 from disco_rl.runtime import reports
@@ -284,7 +285,7 @@ def test_tensorboard_receives_the_restart(tmp_path: pathlib.Path) -> None:
 
 def test_json_round_trip(tmp_path: pathlib.Path) -> None:
   path = tmp_path / 'summary.json'
-  metrics.write_json(
+  json_files.write(
     path,
     {
       'z': np.float32(0.5),
@@ -327,9 +328,9 @@ def test_what_a_link_points_to_is_replaced(tmp_path: pathlib.Path) -> None:
   link, target = tmp_path / 'newest.json', tmp_path / 'runs' / '1.json'
   link.symlink_to(target)
   for content in ({'a': 1}, {'a': 2}):
-    metrics.write_json(link, content)
+    json_files.write(link, content)
     assert link.is_symlink()
-    assert metrics.read_json(target) == content
+    assert json_files.read(target) == content
   assert len([*tmp_path.iterdir()]) == 2
 
 

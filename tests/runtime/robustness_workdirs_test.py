@@ -20,6 +20,7 @@ from disco_rl.api import agent_files
 from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import forks
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 from disco_rl.training import learning_curves
@@ -106,7 +107,7 @@ def test_a_folder_with_a_damaged_config(
     assert path.read_bytes() == content
   else:
     # Without a version, it is of the first one that wrote none.
-    kept = metrics.read_json(path)
+    kept = json_files.read(path)
     kept.pop('version')
     assert json.loads(content) == SETTINGS == kept
 
@@ -182,10 +183,10 @@ def test_file_systems_that_cannot_flush(
   path = tmp_path / 'x.json'
   if code == 'EIO':  # The disk has failed.
     with pytest.raises(OSError, match=f'no: .*{path.name}'):
-      metrics.write_json(path, {})
+      json_files.write(path, {})
     return
-  metrics.write_json(path, {'a': 1})
-  assert metrics.read_json(path) == {'a': 1}
+  json_files.write(path, {'a': 1})
+  assert json_files.read(path) == {'a': 1}
   with workdirs.locked(tmp_path):
     pass
   warned = f'the file system of {tmp_path} cannot flush files to the disk'
@@ -197,8 +198,8 @@ def test_files_with_the_longest_names_are_written(
 ) -> None:
   path = tmp_path / ('x' * (os.pathconf(tmp_path, 'PC_NAME_MAX') - 5) + '.json')
   files.check_writable(path)
-  metrics.write_json(path, {'a': 1})
-  assert metrics.read_json(path) == {'a': 1}
+  json_files.write(path, {'a': 1})
+  assert json_files.read(path) == {'a': 1}
 
 
 def test_folders_that_cannot_be_made_are_refused_at_the_start(
@@ -331,7 +332,7 @@ def test_a_second_name_of_a_file_is_not_overwritten(
   'read',
   [
     metrics.read,
-    metrics.read_json,
+    json_files.read,
     cards.read,
     cards.sha256_of,
     weights.load,
@@ -370,7 +371,7 @@ def test_large_files_of_json_are_refused(tmp_path: pathlib.Path) -> None:
   with path.open('wb') as file:
     file.truncate(2**26 + 1)
   with pytest.raises(workdirs.WorkdirError, match='more than 67,108,864 bytes'):
-    metrics.read_json(path)
+    json_files.read(path)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +380,7 @@ def test_large_files_of_json_are_refused(tmp_path: pathlib.Path) -> None:
 def test_origins_of_forks_are_checked(
   origin: object, tmp_path: pathlib.Path
 ) -> None:
-  metrics.write_json(tmp_path / 'config.json', {forks.KEY: origin})
+  json_files.write(tmp_path / 'config.json', {forks.KEY: origin})
   with pytest.raises(workdirs.WorkdirError, match='is damaged: forked_from is'):
     forks.describe(tmp_path, None, {}, (), 10)
 

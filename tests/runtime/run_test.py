@@ -20,6 +20,7 @@ import pytest
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import distributed
 from disco_rl.runtime import forks
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import run as run_lib
 from disco_rl.runtime import signals
@@ -116,7 +117,7 @@ def test_seconds_add_up_over_resumptions(tmp_path: pathlib.Path) -> None:
   summary = world.run(tmp_path, 5)
   expected += INIT + STEP
   assert summary['seconds'] == pytest.approx(expected)
-  saved = metrics.read_json(tmp_path / 'summary.json')
+  saved = json_files.read(tmp_path / 'summary.json')
   assert saved['seconds'] == pytest.approx(expected)
   assert saved['steps'] == 5
   assert metrics.read(tmp_path / 'metrics.csv')['update'].tolist() == [
@@ -219,7 +220,7 @@ def test_a_run_whose_drawing_fails_has_its_summary(
       assert run.restore({}) is None
     run.finish({'steps': 0}, draw)
   assert 'RuntimeError: no room for curves.png' in capsys.readouterr().err
-  assert metrics.read_json(tmp_path / 'summary.json')['steps'] == 0
+  assert json_files.read(tmp_path / 'summary.json')['steps'] == 0
 
 
 def test_rules_and_disks_are_checked_before_anything_is_written(

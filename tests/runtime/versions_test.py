@@ -16,6 +16,7 @@ from disco_rl import config as config_lib
 from disco_rl.meta_training import config as meta_config
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import files
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import npz
 from disco_rl.runtime import versions
@@ -136,10 +137,10 @@ def test_changes_of_settings_are_recorded(
   path: pathlib.Path, kind: str, tmp_path: pathlib.Path
 ) -> None:
   """The settings are those of each earlier version, with its defaults."""
-  snapshot = metrics.read_json(path)
+  snapshot = json_files.read(path)
   # As JSON has them.
-  metrics.write_json(tmp_path / 'now.json', PRESENT[kind]())
-  now = metrics.read_json(tmp_path / 'now.json')
+  json_files.write(tmp_path / 'now.json', PRESENT[kind]())
+  now = json_files.read(tmp_path / 'now.json')
   then = snapshot[kind]
   version = None if snapshot['version'] == '0.2.0' else snapshot['version']
   upgraded = flat(versions.upgrade(then, version, now))
@@ -209,7 +210,7 @@ def test_a_missing_setting_has_the_value_of_then(
 def test_a_missing_nested_setting_has_its_default(
   tmp_path: pathlib.Path,
 ) -> None:
-  metrics.write_json(tmp_path / 'config.json', {'a': {'b': {'c': 1}}, 'n': 2})
+  json_files.write(tmp_path / 'config.json', {'a': {'b': {'c': 1}}, 'n': 2})
   complete = lambda _: {'a': {'b': {'c': 5, 'd': 7}}, 'n': 3}
   now: Any = {'a': {'b': {'c': 1, 'd': 7}}, 'n': 2}
   workdirs.check(tmp_path, now, (), complete)
@@ -221,11 +222,11 @@ def test_a_missing_nested_setting_has_its_default(
 @pytest.mark.usefixtures('changed')
 def test_a_removed_setting_is_refused(tmp_path: pathlib.Path) -> None:
   config = tmp_path / 'config.json'
-  metrics.write_json(config, {'mode': 'plain'})
+  json_files.write(config, {'mode': 'plain'})
   message = "mode='plain' is a setting of version 0.2.0 .* or an earlier one"
   with pytest.raises(files.WorkdirError, match=message):
     workdirs.check(tmp_path, {}, ())
-  metrics.write_json(config, {'mode': 'mixed', 'lr': 0.1})
+  json_files.write(config, {'mode': 'mixed', 'lr': 0.1})
   workdirs.check(tmp_path, {'learning_rate': 0.1, 'size': 5}, ())
   with pytest.raises(files.WorkdirError, match='size was 5, is 50. It is of'):
     workdirs.check(tmp_path, {'learning_rate': 0.1, 'size': 50}, ())
@@ -256,22 +257,22 @@ def test_a_training_of_version_0_2_continues(
   train_runs.launch(workdir, *settings)
   assert 'warning' not in capsys.readouterr().err
   # Which the rule does not recommend any longer.
-  assert metrics.read_json(workdir / 'config.json')['learning_rate'] == 0.01
+  assert json_files.read(workdir / 'config.json')['learning_rate'] == 0.01
   rows = (workdir / 'metrics.csv').read_text()
   assert rows.startswith(before)
   columns = metrics.read(workdir / 'metrics.csv')
   np.testing.assert_array_equal(columns['update'], [2, 4, 6])
   np.testing.assert_array_equal(columns['environment_steps'], [6, 12, 18])
-  written = metrics.read_json(workdir / 'config.json')
+  written = json_files.read(workdir / 'config.json')
   assert written.pop('version') == '0.2.0'
   train_runs.launch(workdir, *settings)
   assert set(written) >= {'updates', 'warm_up_updates'}
 
   # A setting that it lacks has its default, and no other value.
   del written['warm_up_updates']
-  metrics.write_json(workdir / 'config.json', written)
+  json_files.write(workdir / 'config.json', written)
   train_runs.launch(workdir, *settings)
-  metrics.write_json(workdir / 'config.json', written)
+  json_files.write(workdir / 'config.json', written)
   assert 'warm_up_updates was 0, is 5.' in train_runs.error(
     workdir, *settings, '--config.warm_up_updates=5'
   )
@@ -294,7 +295,7 @@ def test_a_discovery_of_version_0_2_continues(
     launching.call(meta_train, workdir, *settings)
   errors = capsys.readouterr().err
   assert 'warning' not in errors
-  summary = metrics.read_json(workdir / 'summary.json')
+  summary = json_files.read(workdir / 'summary.json')
   assert (summary['meta_steps'], summary['environment_steps']) == (2, 12)
   assert cards.read(workdir / 'rule.json').environment_steps == 12
   held_out = metrics.read(workdir / 'held_out' / 'metrics.csv')
@@ -317,7 +318,7 @@ def test_a_setting_of_a_config_does_not_change_an_old_run(
   given = workdirs.with_choices(folder, settings, [*settings])
   assert given == settings
   # A folder that lacks a setting because its config did is another matter.
-  metrics.write_json(folder / 'config.json', {})
+  json_files.write(folder / 'config.json', {})
   agents = {'num_environments': 24}
   assert workdirs.with_choices(folder, agents) == agents
 

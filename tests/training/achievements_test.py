@@ -8,6 +8,7 @@ import pytest
 
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import report
+from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.training import achievements
 
@@ -103,7 +104,7 @@ def test_the_report_shows_the_scores(
   mean = np.mean(achievements.crafter_scores(csv_path))
   row = f'| disco103 | {mean:#.3g}'.rstrip('.')
   assert row in (tmp_path / 'report.md').read_text()
-  summary = metrics.read_json(tmp_path / 'summary.json')
+  summary = json_files.read(tmp_path / 'summary.json')
   written = summary['benchmarks']['crafter']['rules']['disco103']
   assert written['crafter_scores']['crafter']['mean'] == pytest.approx(mean)
 

@@ -26,6 +26,7 @@ from disco_rl.agent import learner
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
 from disco_rl.maths import statistics
+from disco_rl.runtime import json_files
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
@@ -51,7 +52,7 @@ def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_files(finished: pathlib.Path) -> None:
   assert {path.name for path in finished.iterdir()} == FILES
-  settings = metrics.read_json(finished / 'config.json')
+  settings = json_files.read(finished / 'config.json')
   assert settings.pop('version') == disco_rl.__version__
   assert settings['hidden_sizes'] == [16]
   assert settings['learning_rate'] == 0.01
@@ -83,7 +84,7 @@ def test_metrics(finished: pathlib.Path) -> None:
 
 
 def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
-  summary = metrics.read_json(finished / 'summary.json')
+  summary = json_files.read(finished / 'summary.json')
   columns = metrics.read(finished / 'metrics.csv')
   last = columns['update'] == 20
   returns = summary.pop('return')
@@ -126,7 +127,7 @@ def test_a_killed_run_resumes_to_the_same_results(
   for name in ('metrics.csv', 'config.json'):
     assert (tmp_path / name).read_text() == (finished / name).read_text()
   summary, expected = (
-    metrics.read_json(workdir / 'summary.json')
+    json_files.read(workdir / 'summary.json')
     for workdir in (tmp_path, finished)
   )
   assert summary['return'] == expected['return']
@@ -173,8 +174,8 @@ def test_a_finished_run_can_be_continued_and_needs_no_picture(
   np.testing.assert_array_equal(
     columns['episodes'], 4 * columns['update'], 'episodes were counted from 0'
   )
-  assert metrics.read_json(copy / 'summary.json')['updates'] == 30
-  assert metrics.read_json(copy / 'config.json')['updates'] == 30
+  assert json_files.read(copy / 'summary.json')['updates'] == 30
+  assert json_files.read(copy / 'config.json')['updates'] == 30
 
 
 @pytest.mark.parametrize('name', ['metrics.csv', 'checkpoints'])
@@ -270,7 +271,7 @@ def test_a_rule_from_a_file_in_host_environments(
     assert (columns[name][0::2] != columns[name][1::2]).all(), name
 
   # Again: the checkpoint is read, and no update is left.
-  summary = metrics.read_json(workdir / 'summary.json')
+  summary = json_files.read(workdir / 'summary.json')
   assert summary['rule'] == str(rule_path)
   make, seeds = registry.make, []
 
@@ -281,7 +282,7 @@ def test_a_rule_from_a_file_in_host_environments(
   monkeypatch.setattr(registry, 'make', noted)
   capsys.readouterr()
   launch(workdir, *cartpole, '--config.updates=15')
-  again = metrics.read_json(workdir / 'summary.json')
+  again = json_files.read(workdir / 'summary.json')
   assert again['return'] == summary['return']
   # The time until the checkpoint counts, not that after it.
   assert again['seconds'] > 0.5 * summary['seconds']
