@@ -78,14 +78,15 @@ def disco_rl(
   """
   # Imported late: the other library is measured where this one is missing.
   import disco_rl
+  from disco_rl.training import config as training_config
   from disco_rl.training import learning_curves
   from disco_rl.training import runner
 
   settings = {'environment': f'gymnasium/{task}', 'rule': rule, 'seeds': agents}
   first, *_, last = TASKS[task]
-  agent = runner.config_of(settings, rollouts=1).agent
+  agent = training_config.config_of(settings, rollouts=1).agent
   every = -(-first // (agent.num_environments * agent.unroll_length))
-  config, loaded = runner.resolve(
+  config, loaded = training_config.resolve(
     {**settings, 'log_every': every}, rollouts=last // first * every
   )
   folder = pathlib.Path(_WORKDIR.value) / f'{task}_{rule}'

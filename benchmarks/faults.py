@@ -121,12 +121,13 @@ class Kind:
     """Prepares a run in this process, to be called with its folder."""
     # Imported late: most faults concern other processes only.
     from disco_rl.meta_training import meta_trainer
+    from disco_rl.training import config as training_config
     from disco_rl.training import runner
 
     settings = importlib.import_module(self.config).get_config().to_dict()
     settings |= {**self.settings, self.length: steps}
     if self.length == 'updates':
-      return runner.TrainingRun(runner.config_of(settings)).run
+      return runner.TrainingRun(training_config.config_of(settings)).run
     made = meta_trainer.MetaTrainer(meta_trainer.config_of(settings))
     return lambda workdir: made.run(workdir, settings)
 

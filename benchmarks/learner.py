@@ -29,8 +29,8 @@ from disco_rl.environments.jax_native import catch
 from disco_rl.planning import costs
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
+from disco_rl.training import config as training_config
 from disco_rl.training import parallel
-from disco_rl.training import runner
 
 _RULE = flags.DEFINE_string('rule', 'disco103', 'Name of a rule or its file.')
 _SEEDS = flags.DEFINE_integer('seeds', 1, 'Agents that the run trains at once.')
@@ -51,7 +51,7 @@ Row = tuple[str, float, str]
 def build_agent() -> tuple[agent_lib.Agent, types.Params, catch.Catch]:
   """Returns Disco103's agent of configs/evaluate.py:catch, eta, and Catch."""
   settings = evaluate_config.get_config('catch').to_dict()
-  config, rule = runner.resolve(
+  config, rule = training_config.resolve(
     {**settings, **settings['by_rule']['disco103'], 'rule': _RULE.value}
   )
   environment = catch.Catch()

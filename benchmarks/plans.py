@@ -33,8 +33,8 @@ from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import meta_network
 from disco_rl.planning import costs
 from disco_rl.runtime import compilation
+from disco_rl.training import config as training_config
 from disco_rl.training import parallel
-from disco_rl.training import runner
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 
@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> None:
     seconds = planned(f'evaluate:{variant}', changes, machine)
     config = evaluate.get_config(variant)
     config.update(changes)
-    measured = measured_training(*runner.resolve(config.to_dict()))
+    measured = measured_training(*training_config.resolve(config.to_dict()))
     rows.append(compared(environment, seconds, measured))
   timing.write(rows)
 
@@ -177,7 +177,7 @@ def meta_step_of(config: meta_config.MetaTrainingConfig) -> Timed:
 
 
 def measured_training(
-  config: runner.TrainingConfig, rule: rule_registry.LoadedRule
+  config: training_config.TrainingConfig, rule: rule_registry.LoadedRule
 ) -> float:
   """Returns the seconds of an update of all agents."""
   environment = environment_registry.make(

@@ -69,12 +69,14 @@ def base() -> ml_collections.ConfigDict:
 def sections() -> records.Sections:
   """Returns these settings with their meanings."""
   # Imported late: launchers set JAX up before it loads.
-  from disco_rl.training import runner
+  from disco_rl.training import config as training_config
   from disco_rl.update_rules import registry
 
   return {
     **config_lib.sections(
-      runner.TrainingConfig, runner.Budget, runner.StartingPoint
+      training_config.TrainingConfig,
+      training_config.Budget,
+      training_config.StartingPoint,
     ),
     **config_lib.sections(*registry.classes(), nested=False),
   }

@@ -33,15 +33,15 @@ from disco_rl import paths
 from disco_rl.evaluation import contrasts
 from disco_rl.runtime import files
 from disco_rl.runtime import workdirs
+from disco_rl.training import config as training_config
 from disco_rl.training import learning_curves
-from disco_rl.training import runner
 from disco_rl.training import stored
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
 
 # What may differ between runs of one label.
-_FREE = {'seed', 'seeds', *runner.FREE}
+_FREE = {'seed', 'seeds', *training_config.FREE}
 _ALSO_FREE = {
   'agents': set[str](),
   'levels': {'environment'},

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
   from disco_rl.meta_training import config as meta_config
   from disco_rl.planning import clusters
-  from disco_rl.training import runner
+  from disco_rl.training import config as training_config
   from disco_rl.update_rules import registry as rule_registry
 
 
@@ -112,14 +112,14 @@ def make_plan(given: dict[str, Any]) -> 'clusters.Table':
   """Plans a discovery run or a training run."""
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import sharding
-  from disco_rl.training import runner
+  from disco_rl.training import config as training_config
 
   cluster = make_cluster()
   if 'meta_steps' in given:
     # Devices that share batches are represented by CPUs.
     sharding.divide_cpu(cluster.per_machine)
     return of_discovery(meta_trainer.config_of(given), cluster)
-  return of_training(*runner.resolve(given), cluster)
+  return of_training(*training_config.resolve(given), cluster)
 
 
 def make_cluster() -> 'clusters.Cluster':
@@ -226,7 +226,7 @@ def of_discovery(
 
 
 def of_training(
-  config: 'runner.TrainingConfig',
+  config: 'training_config.TrainingConfig',
   rule: 'rule_registry.LoadedRule',
   cluster: 'clusters.Cluster',
 ) -> 'clusters.Table':
@@ -252,7 +252,7 @@ def of_training(
     n for n in range(1, cluster.devices + 1) if config.seeds % n == 0
   )
 
-  def attempt(config: 'runner.TrainingConfig') -> 'clusters.Table':
+  def attempt(config: 'training_config.TrainingConfig') -> 'clusters.Table':
     agent = agent_lib.make(config.agent, environment.spec, rule.rule)
     training = parallel.make(
       agent, environment, config.seeds // devices, _row(1)

@@ -52,7 +52,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.evaluation import protocol as protocol_lib
   from disco_rl.evaluation import protocol_report
   from disco_rl.runtime import workdirs
-  from disco_rl.training import runner
+  from disco_rl.training import config as training_config
   from disco_rl.update_rules import sources
   from launch import scheduler
 
@@ -73,7 +73,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     protocol_lib.validate(plan)
     with workdirs.locked(workdir):
       rules = sources.files_among(_RULES.value)
-      free = (*_FREE, *runner.FREE)
+      free = (*_FREE, *training_config.FREE)
       workdirs.claim(workdir, _description(plan), free, rules)
       runs: list[planned_runs.Run] = []
       # As long as finished runs ask for more.

@@ -29,21 +29,24 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.runtime import forks
   from disco_rl.runtime import workdirs
+  from disco_rl.training import config as training_config
   from disco_rl.training import loop
   from disco_rl.training import runner
 
   with in_one_line(ValueError, ImportError):
     settings = workdirs.with_choices(workdir, settings, common.given())
-    config, rule = runner.resolve(settings)
+    config, rule = training_config.resolve(settings)
     description = forks.describe(
       workdir,
       _FROM.value,
       config_lib.flatten(config),
-      runner.KEPT,
+      training_config.KEPT,
       config.updates,
     )
-    workdirs.check(workdir, description, runner.FREE, runner.complete)
-    if steps := config_lib.build(runner.Budget, settings).steps:
+    workdirs.check(
+      workdir, description, training_config.FREE, training_config.complete
+    )
+    if steps := config_lib.build(training_config.Budget, settings).steps:
       made = config.environment_steps
       loop.report_rounding('environment steps', steps, made)
     run = runner.TrainingRun(config, rule)

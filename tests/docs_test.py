@@ -23,7 +23,7 @@ from disco_rl import __main__ as command_lib
 from disco_rl import extras
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import workdirs
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
@@ -35,7 +35,7 @@ _README = _ROOT / 'README.md'
 _PAGES = sorted((_ROOT / 'docs').glob('*.md'))
 _TEXTS = [_README, *_PAGES]
 _LAUNCHERS = {
-  'launch.train': runner.config_of,
+  'launch.train': training_config.config_of,
   'launch.meta_train': meta_trainer.config_of,
   'launch.sweep': lambda _: sweep.plan(pathlib.Path('missing')),
 }

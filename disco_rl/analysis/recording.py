@@ -20,8 +20,8 @@ from disco_rl.environments import family
 from disco_rl.environments import registry as environment_registry
 from disco_rl.networks import agent_network
 from disco_rl.runtime import files
+from disco_rl.training import config as training_config
 from disco_rl.training import parallel
-from disco_rl.training import runner
 from disco_rl.training import stored
 from disco_rl.update_rules import disco
 
@@ -41,7 +41,7 @@ class Subject:
     learner: The agent's state after its last update.
   """
 
-  config: runner.TrainingConfig
+  config: training_config.TrainingConfig
   rule: disco.Disco
   rule_params: types.Params
   agent: agent_lib.Agent

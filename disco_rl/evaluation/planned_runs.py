@@ -16,7 +16,7 @@ from disco_rl.evaluation import comparison
 from disco_rl.runtime import files
 from disco_rl.runtime import json_files
 from disco_rl.runtime import workdirs
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
 
@@ -55,12 +55,14 @@ class Run:
     return self.counter == 'meta_steps'
 
   @functools.cached_property
-  def resolved(self) -> tuple[runner.TrainingConfig, registry.LoadedRule]:
+  def resolved(
+    self,
+  ) -> tuple[training_config.TrainingConfig, registry.LoadedRule]:
     """The config and the rule, if the run is a training."""
-    return runner.resolve(self.settings)
+    return training_config.resolve(self.settings)
 
   @property
-  def config(self) -> runner.TrainingConfig:
+  def config(self) -> training_config.TrainingConfig:
     """The config, if the run is a training."""
     return self.resolved[0]
 
@@ -130,7 +132,7 @@ def training(
     name: The name of the run in messages.
     folder: The folder of the run, which may already contain it.
     rule: The name of the rule in figures and tables.
-    given: The flat settings that `runner.config_of` takes.
+    given: The flat settings that `training_config.config_of` takes.
     rollouts: The number of rollouts, instead of the setting `updates`; then
       `log_every` also counts rollouts.
 
@@ -138,16 +140,18 @@ def training(
     ValueError: A setting is unknown or not valid.
     OSError: The file of the rule cannot be read or downloaded.
   """
-  digests = digests_of(str(given.get('rule', runner.TrainingConfig.rule)))
-  settings = config_lib.flatten(runner.config_of(given, rollouts))
+  digests = digests_of(
+    str(given.get('rule', training_config.TrainingConfig.rule))
+  )
+  settings = config_lib.flatten(training_config.config_of(given, rollouts))
   settings = workdirs.with_choices(folder, settings)
   return Run(name, folder, rule, settings, digests)
 
 
 def check(
   runs: Sequence[Run],
-  free: Collection[str] = runner.FREE,
-  complete: workdirs.Complete = runner.complete,
+  free: Collection[str] = training_config.FREE,
+  complete: workdirs.Complete = training_config.complete,
 ) -> None:
   """Checks for errors that would end runs later.
 

@@ -20,7 +20,7 @@ from disco_rl.maths import statistics
 from disco_rl.runtime import json_files
 from disco_rl.runtime import plotting
 from disco_rl.runtime import reports
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 
 # The header, then the rows.
 _Table = list[list[str]]
@@ -71,7 +71,7 @@ class Setup:
   unit: str = 'agents'
 
 
-def of_training(configs: Sequence[runner.TrainingConfig]) -> Setup:
+def of_training(configs: Sequence[training_config.TrainingConfig]) -> Setup:
   """Describes training runs, by the longest if their lengths differ."""
   sizes = [(x.seeds, x.updates, x.environment_steps) for x in configs]
   agents, updates, steps = map(max, zip(*sizes))

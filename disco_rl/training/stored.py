@@ -18,6 +18,7 @@ from disco_rl.runtime import checkpointing
 from disco_rl.runtime import files
 from disco_rl.runtime import forks
 from disco_rl.runtime import workdirs
+from disco_rl.training import config as training_config
 from disco_rl.training import evaluator
 from disco_rl.training import runner
 from disco_rl.update_rules import registry as rule_registry
@@ -40,7 +41,7 @@ class StoredAgent:
       on the host it contains only the counts of replay.
   """
 
-  config: runner.TrainingConfig
+  config: training_config.TrainingConfig
   rule: rule_registry.LoadedRule
   agent: agent_lib.Agent
   spec: types.EnvironmentSpec
@@ -53,7 +54,7 @@ class StoredAgent:
 def setting_names() -> set[str]:
   """Returns the names of the settings that a training may have."""
   return {
-    *config_lib.names(runner.TrainingConfig),
+    *config_lib.names(training_config.TrainingConfig),
     *rule_registry.setting_names(),
   }
 
@@ -139,11 +140,11 @@ def read_all(workdir: files.PathLike) -> list[StoredAgent]:
 
 def _resolve(
   workdir: files.PathLike,
-) -> tuple[runner.TrainingConfig, rule_registry.LoadedRule]:
+) -> tuple[training_config.TrainingConfig, rule_registry.LoadedRule]:
   """Returns the settings of a run, and its rule."""
   settings = read_settings(workdir)
   try:
-    return runner.resolve(settings)
+    return training_config.resolve(settings)
   except ValueError as error:
     raise ValueError(
       f'{workdir}, {workdirs.written_by(pathlib.Path(workdir))}: {error}'
@@ -152,7 +153,7 @@ def _resolve(
 
 def _newest(
   workdir: files.PathLike,
-  config: runner.TrainingConfig,
+  config: training_config.TrainingConfig,
   rule: rule_registry.LoadedRule,
   best: bool = False,
 ) -> tuple[StoredAgent, evaluator.Best | None]:

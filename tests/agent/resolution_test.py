@@ -30,7 +30,7 @@ from disco_rl.evaluation import protocol
 from disco_rl.meta_training import build
 from disco_rl.meta_training import held_out
 from disco_rl.meta_training import meta_trainer
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
@@ -55,10 +55,10 @@ def resolve(
 
 
 def of_config(settings: dict[str, Any]) -> Resolved:
-  config = runner.config_of(settings)
+  config = training_config.config_of(settings)
   rule, _ = registry.load(config.rule, **config.rule_settings)
   assert config_lib.flatten(
-    runner.config_of(config_lib.flatten(config))
+    training_config.config_of(config_lib.flatten(config))
   ) == config_lib.flatten(config)
   return config.agent, registry.settings_of(rule)
 
@@ -451,7 +451,7 @@ def at_starting_point(
   config: Any = {'evaluate': evaluate, 'robustness': robustness}[module]
   settings = config.get_config(name).to_dict()
   del settings['preprocessing']  # Checks of it take half of the time.
-  config = runner.config_of({**settings, 'rule': rule, **given})
+  config = training_config.config_of({**settings, 'rule': rule, **given})
   return flat((config.agent, config.rule_settings))
 
 
@@ -478,7 +478,9 @@ def test_what_was_chosen_for_one_rule_reaches_no_other() -> None:
   assert general['reward_scale'] == 1.0
   with pytest.raises(ValueError, match='by_rule.ppo has no setting .lerning'):
     settings = evaluate.get_config('catch').to_dict()
-    runner.config_of({**settings, 'by_rule': {'ppo': {'lerning_rate': 1.0}}})
+    training_config.config_of(
+      {**settings, 'by_rule': {'ppo': {'lerning_rate': 1.0}}}
+    )
 
 
 @pytest.mark.usefixtures('cheap')
@@ -502,7 +504,7 @@ def test_flags_and_trainers_change_only_what_they_name(
     settings = common.settings_of(
       'evaluate:quickstart', [*flags, f'--config.rule={rule}']
     )
-    config = runner.config_of(settings)
+    config = training_config.config_of(settings)
     return flat((config.agent, config.rule_settings))
 
   def by_arguments(given: dict[str, Any]) -> dict[str, Any]:

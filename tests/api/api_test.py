@@ -31,6 +31,7 @@ from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import catch
 from disco_rl.maths import optimizers
 from disco_rl.training import checks
+from disco_rl.training import config as training_config
 from disco_rl.training import player as player_lib
 from disco_rl.training import runner
 from disco_rl.update_rules import disco
@@ -821,7 +822,7 @@ def test_64_bits_are_refused(trainer: disco_rl.Trainer) -> None:
     lambda: disco_rl.Trainer('catch/4x3', RULE, **small.AGENT),
     lambda: disco_rl.Learner(NETWORK, SPEC, RULE),
     lambda: trainer.train(1),
-    lambda: runner.TrainingRun(runner.TrainingConfig()),
+    lambda: runner.TrainingRun(training_config.TrainingConfig()),
   )
   with jax.enable_x64(True):
     for start in starts:

@@ -7,7 +7,7 @@ import pytest
 
 from configs import evaluate as evaluate_config
 from disco_rl.environments import registry
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_changes_reach_the_environment(
   settings = evaluate_config.get_config('catch').to_dict()
   settings['environment'] = name
   settings['preprocessing'][family].update(changes)
-  config = runner.config_of(settings)
+  config = training_config.config_of(settings)
   environment = registry.make(
     name, 2, seed=0, preprocessing=config.preprocessing
   )
@@ -62,4 +62,4 @@ def test_what_is_wrong_is_said_before_anything_is_built(
   settings = evaluate_config.get_config('catch').to_dict()
   settings['preprocessing'] = preprocessing
   with pytest.raises(ValueError, match=message):
-    runner.config_of(settings)
+    training_config.config_of(settings)

@@ -18,7 +18,7 @@ from disco_rl.environments import suites
 from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.environments.jax_native import sokoban_generator
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 
 
 def test_every_listed_name_is_valid_where_its_package_is() -> None:
@@ -130,7 +130,7 @@ def test_registered_environments_say_how_many_steps_an_action_takes(
   monkeypatch.setattr(families, 'FAMILIES', {**families.FAMILIES})
   made = []
   registry.register('mine', lambda *_: made.append(1) or make(), kind)
-  config = runner.TrainingConfig(environment='mine')
+  config = training_config.TrainingConfig(environment='mine')
   steps = config.environment_steps
   assert steps == 4 * config.agent.actions(config.updates)
   assert config.updates_for(steps) == config.updates

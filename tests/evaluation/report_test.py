@@ -18,7 +18,7 @@ from disco_rl.runtime import files
 from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 
 SETUP = report.Setup('Much.', 'A score.', {'agents': 3})
 
@@ -50,7 +50,7 @@ def test_steps_of_atari_are_said_to_be_frames(
   environment: str, steps: str, has_frames: bool
 ) -> None:
   """10 updates of 10 environments, 28 actions each."""
-  config = runner.TrainingConfig(environment=environment, updates=10)
+  config = training_config.TrainingConfig(environment=environment, updates=10)
   extent = report.of_training([config]).extent
   assert f'in {steps} environment steps.' in extent
   assert ('frames' in extent) == has_frames

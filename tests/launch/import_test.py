@@ -18,7 +18,7 @@ from disco_rl.environments import registry as environments
 from disco_rl.environments.jax_native import catch
 from disco_rl.runtime import loggers
 from disco_rl.runtime import workdirs
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import registry as rules
 from launch import analyse
@@ -74,7 +74,7 @@ def test_what_a_module_registers_has_a_name(module: str) -> None:
   ) as settings:
     common.import_modules()
     # A config may have settings of the user's own rule.
-    config = runner.config_of({**settings, 'boldness': 2.0})
+    config = training_config.config_of({**settings, 'boldness': 2.0})
   rule, params = rules.load(config.rule, **config.rule_settings)
   assert isinstance(rule, actor_critic.ActorCritic)
   assert (rule.discount, vars(rule)['boldness'], params) == (0.5, 2.0, {})

@@ -18,7 +18,7 @@ from disco_rl import paths
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
 from disco_rl.runtime import workdirs
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 from disco_rl.update_rules import registry as rules
 from disco_rl.update_rules import sources
 from launch import common
@@ -190,7 +190,9 @@ def test_paths_of_a_command_refer_to_the_folder_of_its_start(
   assert paths.shown(tmp_path / 'x' / 'y') == 'x/y'
   assert paths.shown('/x') == '/x'
   # The setting is still as the user gave it: folders may be moved together.
-  config = runner.config_of({'environment': 'catch', 'rule': './rule.npz'})
+  config = training_config.config_of(
+    {'environment': 'catch', 'rule': './rule.npz'}
+  )
   assert config.rule == './rule.npz'
   path = f'{tmp_path}/rule.npz'
   assert sources.locate('rule.npz') == path

@@ -25,7 +25,7 @@ from disco_rl.runtime import files
 from disco_rl.runtime import json_files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 from disco_rl.update_rules import sources
 from launch import scheduler
 from launch import sweep
@@ -555,7 +555,7 @@ def test_variants_of_replay_have_equal_environment_steps() -> None:
   for variant in robustness.VARIANTS:
     settings = robustness.get_config(variant).to_dict()
     # Not a file to download.
-    runner.config_of({**settings, 'rule': 'actor_critic'})
+    training_config.config_of({**settings, 'rule': 'actor_critic'})
 
 
 def test_curves_are_over_steps_of_one_agent(tmp_path: pathlib.Path) -> None:

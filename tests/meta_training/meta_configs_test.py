@@ -14,7 +14,7 @@ from disco_rl.meta_training import build
 from disco_rl.meta_training import config as meta_config
 from disco_rl.meta_training import lifetimes
 from disco_rl.meta_training import meta_trainer
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 
 
 def read(name: str, *arguments: str) -> meta_config.MetaTrainingConfig:
@@ -73,7 +73,7 @@ def test_lives_are_as_many_meta_steps_in_all_families(
 
 def test_a_shorter_benchmark_has_the_same_schedule() -> None:
   short, whole = (
-    runner.config_of(evaluate.get_config(name).to_dict())
+    training_config.config_of(evaluate.get_config(name).to_dict())
     for name in ('procgen_50m', 'procgen')
   )
   assert 5e7 <= short.environment_steps < 5.001e7
@@ -84,7 +84,7 @@ def test_a_shorter_benchmark_has_the_same_schedule() -> None:
 def test_lengths_of_benchmarks_count_what_an_action_takes() -> None:
   for name, steps in (('atari', 2e8), ('dmlab', 1e9), ('procgen', 2e8)):
     config: Any = evaluate.get_config(name)
-    record = runner.config_of(config.to_dict())
+    record = training_config.config_of(config.to_dict())
     assert record.environment_steps == pytest.approx(steps, rel=1e-3)
     assert record.action_repeat == benchmarks.BENCHMARKS[name].action_repeat
 

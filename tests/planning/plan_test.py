@@ -20,7 +20,7 @@ from disco_rl.planning import clusters
 from disco_rl.planning import costs
 from disco_rl.planning import fitting
 from disco_rl.runtime import compilation
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 from launch import plan as launcher
 
 ONE = clusters.Cluster(
@@ -309,7 +309,7 @@ def test_the_plan_of_a_small_training() -> None:
     'seeds': 2,
     'hidden_sizes': (4,),
   }
-  config, rule = runner.resolve(settings)
+  config, rule = training_config.resolve(settings)
   table = dict_of(launcher.of_training(config, rule, ONE))
   assert table['environment_steps_per_update'] == (
     2 * config.agent.actions_per_update
@@ -335,7 +335,7 @@ def test_agents_with_host_environments_share_a_machine(
     'num_bins': 41,
     'max_abs_value': 2.0,
   }
-  config, rule = runner.resolve(settings)
+  config, rule = training_config.resolve(settings)
   slow = dataclasses.replace(
     ONE, devices=4, per_machine=4, steps_per_second=0.01
   )
@@ -381,7 +381,7 @@ def test_flags_come_before_what_suits_a_rule(
   made = []
 
   def make_plan(settings: dict[str, Any]) -> Any:
-    made.append(runner.config_of(settings).agent.learning_rate)
+    made.append(training_config.config_of(settings).agent.learning_rate)
     raise ValueError('enough')
 
   monkeypatch.setattr(launcher, 'make_plan', make_plan)

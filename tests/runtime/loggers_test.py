@@ -17,7 +17,7 @@ from disco_rl.runtime import json_files
 from disco_rl.runtime import loggers
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 
 SETTINGS = {
   'learning_rate': 1e-3,
@@ -155,7 +155,7 @@ def test_names_are_checked_with_the_settings(
   configs = f'--config={launching.REPOSITORY}/configs'
   for file, build in (
     ('quickstart', meta_trainer.config_of),
-    ('evaluate', runner.config_of),
+    ('evaluate', training_config.config_of),
   ):
     flags = ['--workdir=x', f'{configs}/{file}.py']
     if file == 'evaluate':  # By default there would be a file to download.

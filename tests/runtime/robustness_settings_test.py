@@ -26,7 +26,7 @@ from disco_rl import config as config_lib
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
 from disco_rl.meta_training import meta_trainer
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
@@ -101,7 +101,7 @@ def build(name: str, settings: Settings) -> Any:
   """Builds the records, and the rules of the run."""
   if name == 'meta_training':
     return meta_trainer.config_of(settings)
-  config = runner.config_of(settings)
+  config = training_config.config_of(settings)
   for rule in ('actor_critic', 'policy_gradient'):
     rule_registry.load(rule, **config.rule_settings)
   known = {field.name for field in dataclasses.fields(disco.Disco)}

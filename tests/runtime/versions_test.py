@@ -21,7 +21,7 @@ from disco_rl.runtime import metrics
 from disco_rl.runtime import npz
 from disco_rl.runtime import versions
 from disco_rl.runtime import workdirs
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import weights
@@ -120,7 +120,7 @@ def defaults(*sections: Mapping[str, list[config_lib.Setting]]) -> Any:
 
 PRESENT = {
   'evaluate': lambda: defaults(
-    config_lib.sections(runner.TrainingConfig),
+    config_lib.sections(training_config.TrainingConfig),
     config_lib.sections(*registry.classes(), nested=False),
   ),
   'meta_train': lambda: defaults(

@@ -18,6 +18,7 @@ from disco_rl.networks import torsos
 from disco_rl.planning import fitting
 from disco_rl.runtime import memory
 from disco_rl.runtime import workdirs
+from disco_rl.training import config as training_config
 from disco_rl.training import footprint
 from disco_rl.training import parallel
 from disco_rl.training import runner
@@ -134,7 +135,7 @@ def test_the_first_size_that_fits_is_chosen_and_kept(
     return needs(training, rule_params)
 
   monkeypatch.setattr(footprint, 'needs', refuse_large_ones)
-  config = runner.config_of(settings)
+  config = training_config.config_of(settings)
   run = runner.TrainingRun(config)
   assert tried == [0, 512, 128]
   assert 'torso_chunk_size=128 fits into memory' in capfd.readouterr().err

@@ -9,6 +9,7 @@ import pytest
 
 from disco_rl.agent import episodes
 from disco_rl.environments import base
+from disco_rl.training import config as training_config
 from disco_rl.training import runner
 
 
@@ -19,7 +20,7 @@ def test_a_budget_in_steps_is_rounded_up_to_whole_rollouts(
 ) -> None:
   # PPO makes 32 updates of each rollout. Updates of the starting point that are
   # no whole rollouts do not matter to a budget in steps.
-  config = runner.config_of(
+  config = training_config.config_of(
     {
       'rule': 'ppo',
       'environment': 'catch',

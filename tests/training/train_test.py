@@ -30,6 +30,7 @@ from disco_rl.runtime import json_files
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
+from disco_rl.training import config as training_config
 from disco_rl.training import parallel
 from disco_rl.training import runner
 from disco_rl.update_rules import actor_critic
@@ -57,7 +58,7 @@ def test_files(finished: pathlib.Path) -> None:
   assert settings['hidden_sizes'] == [16]
   assert settings['learning_rate'] == 0.01
   assert set(settings) == {
-    *config_lib.names(runner.TrainingConfig),
+    *config_lib.names(training_config.TrainingConfig),
     *config_lib.names(actor_critic.ActorCritic),
   }
   assert (finished / 'curves.png').read_bytes().startswith(b'\x89PNG')
@@ -360,7 +361,7 @@ def test_every_variant_is_documented_and_can_be_built(
   settings = configs.get_config(variant).to_dict()
   # Less to allocate; shapes are checked as before.
   settings.update(num_environments=1, on_policy_share=0, replay_capacity=2)
-  config = runner.config_of(settings)
+  config = training_config.config_of(settings)
   conformance.skip_without(config.environment)
   # Accelerators have more memory than the machine that runs tests.
   monkeypatch.setattr(memory, 'total_bytes', lambda: 2**50)

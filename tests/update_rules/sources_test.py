@@ -23,7 +23,7 @@ from disco_rl.evaluation import planned_runs
 from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import workdirs
-from disco_rl.training import runner
+from disco_rl.training import config as training_config
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
@@ -76,7 +76,7 @@ def of_runs(path: str) -> Any:
 
 
 def of_training(path: str) -> Any:
-  return runner.config_of({'rule': path})
+  return training_config.config_of({'rule': path})
 
 
 def of_discovery(path: str) -> Any:
