@@ -128,10 +128,10 @@ class AgentConfig(config_lib.Settings):
     return max(1, -(-min(least, self.replay_capacity) // self.num_environments))
 
   def fill_rollouts(self, trajectories: int) -> int:
-    """Returns the rollouts that fill replay, before that of the next update.
+    """Counts the rollouts that only fill replay, before the next update's.
 
     Args:
-      trajectories: Those that have been added to it.
+      trajectories: The number of trajectories that have been added to it.
     """
     added = trajectories // self.num_environments
     return max(0, self.first_rollouts - 1 - added)
@@ -149,22 +149,20 @@ class AgentConfig(config_lib.Settings):
     return self.actions(updates) * action_repeat
 
   def updates_for(
-    self, environment_steps: int, action_repeat: int, first: int = 0
+    self, environment_steps: int, action_repeat: int, fill_rollouts: int
   ) -> int:
     """Returns the updates until at least some further steps are made.
 
     Args:
       environment_steps: The number of further steps, in all environments.
       action_repeat: The environment steps per action.
-      first: The updates made before.
+      fill_rollouts: The number of rollouts among them that only fill replay.
 
     Returns:
       The number of further updates, those of whole rollouts, at least one.
     """
     rollout = self.num_environments * self.unroll_length * action_repeat
-    rollouts = -(-environment_steps // rollout)
-    if not first:
-      rollouts -= self.first_rollouts - 1
+    rollouts = -(-environment_steps // rollout) - fill_rollouts
     return self.updates(max(1, rollouts))
 
   def updates(self, rollouts: int) -> int:
@@ -263,10 +261,10 @@ class Agent:
       updates, self.environment_spec.action_repeat
     )
 
-  def updates_for(self, environment_steps: int, first: int = 0) -> int:
+  def updates_for(self, environment_steps: int, fill_rollouts: int) -> int:
     """Returns the updates for further steps; see `AgentConfig.updates_for`."""
     return self.config.updates_for(
-      environment_steps, self.environment_spec.action_repeat, first
+      environment_steps, self.environment_spec.action_repeat, fill_rollouts
     )
 
   def init(

@@ -413,11 +413,9 @@ class Trainer(policy_lib.Acting):
     else:
       asked = config_lib.valid('steps', steps, config_lib.Count)
       agent = self._training.agent
-      fills = self._training.fill_rollouts(self._get_train_state()) > 0
-      before = 0 if fills else self.updates  # It fills replay like a new agent.
-      updates = agent.updates_for(asked, before)
-      made = agent.environment_steps(before + updates)
-      made -= agent.environment_steps(before)
+      fill = self._training.fill_rollouts(self._get_train_state())
+      updates = agent.updates_for(asked, fill)
+      made = (updates + agent.config.updates(fill)) * agent.steps_per_update
       loop.report_rounding('environment steps', asked, made)
     log_every = config_lib.valid('log_every', log_every, config_lib.Count)
     save_every = config_lib.valid('save_every', save_every, config_lib.Count)

@@ -161,10 +161,12 @@ class Training(abc.ABC):
     """
 
   def fill_rollouts(self, train_state: agent_lib.AgentState) -> int:
-    """Returns the rollouts that fill replay, before that of the next update.
+    """Counts the rollouts that only fill replay, before the next update's.
 
-    Not only new agents fill it: that of agents on the host may not be kept.
+    Not only new agents fill it: with environments on the host, it may not be
+    kept; see `Cohort.resume`.
     """
+    # All agents fill theirs at the same time.
     added = self._added(train_state)
     return self.agent.config.fill_rollouts(int(np.max(added)))
 

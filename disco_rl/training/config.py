@@ -77,7 +77,9 @@ class TrainingConfig(config_lib.Settings):
 
   def updates_for(self, environment_steps: int) -> int:
     """Returns the updates until at least some environment steps are made."""
-    return self.agent.updates_for(environment_steps, self.action_repeat)
+    return self.agent.updates_for(
+      environment_steps, self.action_repeat, self.agent.fill_rollouts(0)
+    )
 
   @property
   def action_repeat(self) -> int:

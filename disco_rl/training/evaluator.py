@@ -84,7 +84,8 @@ class Evaluator:
     """
     done = agent.environment_steps(update)
     target = (done // self._every + 1) * self._every
-    return update + agent.updates_for(target - done, update)
+    fill = 0 if update else agent.config.fill_rollouts(0)
+    return update + agent.updates_for(target - done, fill)
 
   def is_due(self, agent: agent_lib.Agent, update: int) -> bool:
     """Returns whether agents are evaluated after an update."""

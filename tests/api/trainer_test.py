@@ -1,5 +1,6 @@
 """Budgets, several agents, evaluations and loggers of `disco_rl.Trainer`."""
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import contextlib
 import functools
@@ -16,6 +17,7 @@ import train_runs
 
 import disco_rl
 from disco_rl.agent import agent as agent_lib
+from disco_rl.environments.host import adapters
 from disco_rl.runtime import files
 from disco_rl.runtime import loggers
 from disco_rl.runtime import metrics
@@ -54,13 +56,14 @@ def test_a_budget_is_the_least_that_suffices(
     updates_per_rollout=updates_per_rollout,
     min_replay_batches=min_replay_batches,
   )
-  for first in (0, updates_per_rollout, 4 * updates_per_rollout):
+  # Replay needs three rollouts before the first update; it may have some.
+  most = 2 if min_replay_batches else 0
+  for added, fill in ((0, most), (2, max(0, most - 1)), (6, 0), (20, 0)):
+    assert config.fill_rollouts(added) == fill
     for asked in (1, 5, 6, 7, 30):
-      made = lambda n, first=first: (
-        config.actions(first + n) - config.actions(first)
-      )
-      updates = config.updates_for(asked, 1, first)
-      assert config.updates_for(4 * asked - 3, 4, first) == updates
+      made = lambda n, fill=fill: 6 * (fill + n // updates_per_rollout)
+      updates = config.updates_for(asked, 1, fill)
+      assert config.updates_for(4 * asked - 3, 4, fill) == updates
       assert config.whole(updates) == updates
       assert made(updates) >= asked
       less = updates - updates_per_rollout
@@ -251,25 +254,54 @@ def test_an_agent_on_the_host_does_not_depend_on_the_number_of_agents() -> None:
 
 
 class Endless(gymnasium.Env):
-  """Counts all steps of all environments; episodes do not end."""
+  """Counts all steps of all environments, of which one may fail."""
 
   observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
   action_space = gymnasium.spaces.Discrete(2)
   steps = 0
+  failing = 0
 
   def reset(self, **_: Any) -> Any:
     return np.zeros(3, np.float32), {}
 
   def step(self, _: Any) -> Any:
     Endless.steps += 1
+    if Endless.steps == Endless.failing:
+      raise OSError('out of order')
     return np.zeros(3, np.float32), 0.0, False, False, {}
 
 
-def test_steps_that_fill_the_replay_of_a_loaded_agent_count() -> None:
-  """Its first update needs two batches of 8, and so 8 rollouts of 2."""
+@pytest.fixture
+def make_endless(
+  monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[], disco_rl.Trainer]:
+  """Makes agents whose first update needs 2 batches of 8: 8 rollouts of 2."""
+  monkeypatch.setattr(Endless, 'steps', 0)
   settings = {**small.AGENT, 'min_replay_batches': 2.0}
-  make = functools.partial(disco_rl.Trainer, Endless, RULE, **settings)
-  with contextlib.closing(make()) as first, contextlib.closing(make()) as other:
+  return functools.partial(disco_rl.Trainer, Endless, RULE, **settings)
+
+
+def test_budgets_contain_the_steps_that_are_left_to_fill_replay(
+  make_endless: Callable[[], disco_rl.Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  rollout = 2 * 4
+  monkeypatch.setattr(Endless, 'failing', 3 * rollout + 1)
+  with contextlib.closing(make_endless()) as trainer:
+    with pytest.raises(adapters.HostEnvironmentError, match='out of order'):
+      trainer.train(4, show_progress=False)
+    assert (trainer.updates, trainer._steps) == (0, 3 * rollout)
+    trainer.train(steps=10 * rollout, show_progress=False)
+    # Four more rollouts fill replay.
+    assert (trainer.updates, trainer._steps) == (6, 13 * rollout)
+
+
+def test_steps_that_fill_the_replay_of_a_loaded_agent_count(
+  make_endless: Callable[[], disco_rl.Trainer],
+) -> None:
+  with (
+    contextlib.closing(make_endless()) as first,
+    contextlib.closing(make_endless()) as other,
+  ):
     first.train(2, show_progress=False)
     assert first._steps == Endless.steps == 9 * 2 * 4
     other.take_over(first._train_state, first.updates, first._steps)
