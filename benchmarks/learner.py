@@ -133,10 +133,10 @@ def run_rows() -> list[Row]:
   """Times a whole run: compiling, acting, replay and learning."""
   agent, rule_params, environment = build_agent()
   start, compiled = time.perf_counter(), compilation.seconds()
-  driver = parallel.make(agent, environment, _SEEDS.value)
+  training = parallel.make(agent, environment, _SEEDS.value)
   keys = jax.random.split(jax.random.key(0), _SEEDS.value)
-  train_state, _ = driver.advance(
-    rule_params, driver.init(keys), _UPDATES.value
+  train_state, _ = training.advance(
+    rule_params, training.init(keys), _UPDATES.value
   )
   jax.block_until_ready(train_state)
   elapsed = time.perf_counter() - start

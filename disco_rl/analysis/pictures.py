@@ -171,7 +171,9 @@ def without_predictions(
     and z), and without predictions (from all targets).
 
   Raises:
-    ValueError: The rule has no y and z, or the run has no metrics so early.
+    ValueError: The rule has no y and z, or the run has no metrics so early, or
+      they are damaged.
+    OSError: The run has no metrics yet, or they cannot be read.
   """
   path = pathlib.Path(workdir) / 'metrics.csv'
   # Not by steps: in a fork, those of earlier updates may have been more.

@@ -1,4 +1,4 @@
-"""Names of the folders of runs."""
+"""The names of the folders of planned runs, and when these are over."""
 
 import pathlib
 

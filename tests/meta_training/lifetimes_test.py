@@ -8,19 +8,19 @@ from disco_rl.meta_training import lifetimes
 CONFIG = lifetimes.LifetimeConfig(budgets=(200, 100, 50, 20))
 
 
-def draw(seed: int, num_agents: int) -> np.ndarray:
+def draw(seed: int, num_members: int) -> np.ndarray:
   rng = np.random.default_rng(seed)
-  return lifetimes.draw(rng, CONFIG.budgets, num_agents)
+  return lifetimes.draw(rng, CONFIG.budgets, num_members)
 
 
 def test_every_category_gets_the_same_fraction_of_all_steps() -> None:
-  num_agents = 20_000
-  budgets = draw(0, num_agents)
+  num_members = 20_000
+  budgets = draw(0, num_members)
   assert budgets.dtype == np.int32
   # 1/200 : 1/100 : 1/50 : 1/20 = 1 : 2 : 4 : 10
-  expected = num_agents * np.array([1, 2, 4, 10]) / 17
+  expected = num_members * np.array([1, 2, 4, 10]) / 17
   counts = np.array([np.sum(budgets == b) for b in CONFIG.budgets])
-  assert counts.sum() == num_agents
+  assert counts.sum() == num_members
   # Chi-square with 3 degrees of freedom: above 16.3 in one draw of a thousand.
   assert np.sum(np.square(counts - expected) / expected) < 16.3
   steps = counts * np.array(CONFIG.budgets)
@@ -45,15 +45,15 @@ def test_without_stagger_all_begin_together() -> None:
 
 
 def test_stagger_spreads_ages_over_the_budgets() -> None:
-  num_agents = 100
+  num_members = 100
   config = lifetimes.LifetimeConfig((1000,), stagger=True)
-  agents = lifetimes.init(np.random.default_rng(5), config, num_agents)
+  agents = lifetimes.init(np.random.default_rng(5), config, num_members)
   # Every hundredth of the budget once, in no order.
   np.testing.assert_array_equal(np.sort(agents.age), np.arange(0, 1000, 10))
   assert np.any(np.diff(agents.age) < 0)
 
   config = lifetimes.LifetimeConfig(CONFIG.budgets, stagger=True)
-  agents = lifetimes.init(np.random.default_rng(6), config, num_agents)
+  agents = lifetimes.init(np.random.default_rng(6), config, num_members)
   assert agents.age.dtype == agents.budget.dtype == np.int32
   assert not np.any(agents.expired)
   share = agents.age / agents.budget
@@ -75,16 +75,16 @@ def test_a_lifetime_expires_when_its_budget_is_consumed() -> None:
 
 
 def test_only_expired_agents_are_reset() -> None:
-  num_agents = 200
+  num_members = 200
   rng = np.random.default_rng(7)
   # Not one of the categories, so that new budgets can be identified.
   before = lifetimes.Lifetimes(
-    age=rng.integers(60, size=num_agents, dtype=np.int32),
-    budget=np.full(num_agents, 30, np.int32),
-    failures=np.zeros(num_agents, np.int32),
+    age=rng.integers(60, size=num_members, dtype=np.int32),
+    budget=np.full(num_members, 30, np.int32),
+    failures=np.zeros(num_members, np.int32),
   )
   expired = before.expired
-  assert 0 < np.sum(expired) < num_agents
+  assert 0 < np.sum(expired) < num_members
   after = lifetimes.reset_expired(rng, CONFIG, before)
   np.testing.assert_array_equal(after.age[~expired], before.age[~expired])
   np.testing.assert_array_equal(after.budget[~expired], before.budget[~expired])

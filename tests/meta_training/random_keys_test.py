@@ -249,10 +249,10 @@ def test_agents_that_learn_with_a_fixed_rule(
     environment.spec,
     rule,
   )
-  driver = parallel.make(agent, environment, 2)
-  state = driver.init(keys(1, 2))
+  training = parallel.make(agent, environment, 2)
+  state = training.init(keys(1, 2))
   for num_updates in (1, 2):
-    state, _ = driver.advance({}, state, num_updates)
+    state, _ = training.advance({}, state, num_updates)
   assert recorder.reused() == []
   assert recorder.count('gumbel') == 2 * 3
   steps = 0 if is_on_host else UNROLL_LENGTH * 3 + 1

@@ -205,8 +205,8 @@ def test_losses_that_are_not_finite(
 ) -> None:
   init = parallel.DeviceTraining.init
 
-  def poisoned(driver: parallel.DeviceTraining, keys: Any) -> Any:
-    train_state = init(driver, keys)
+  def poisoned(training: parallel.DeviceTraining, keys: Any) -> Any:
+    train_state = init(training, keys)
     params = jax.tree.map(
       lambda x: x.at[1].set(np.nan), train_state.learner.params
     )
