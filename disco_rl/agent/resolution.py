@@ -39,6 +39,8 @@ MACHINE_SETTINGS = {
 }
 # Settings read from a card only if its discovery and the task have images.
 _CONVOLUTIONS = {'torso', 'channels', 'stride', 'final_relu'}
+# Settings of the agent that its rule also has, if it is a field of the rule.
+_SHARED = {'updates_per_rollout'}
 # Settings by which the card of a stranger could ask for any memory.
 _COUNTS = {
   *('unroll_length', 'batch_size', 'num_environments'),
@@ -75,7 +77,8 @@ def resolve(
 
   Args:
     rule: The rule that the agent learns with, which has its own settings. The
-      user's own object is used as it was built.
+      user's own object is used as it was built, but for a field
+      `updates_per_rollout`, which is always that of the agent.
     given: The flat settings of `AgentConfig` from the user; None: unset.
     make_spec: A function from the number of environments to their spec, called
       at most once, if a setting depends on whether observations are images. If
@@ -84,20 +87,28 @@ def resolve(
       says.
 
   Returns:
-    The rule, with the settings that its card recommends unless they were given;
-    and the settings of the agent.
+    The rule, with the settings that its card recommends unless they were given,
+    and those of the agent that it also has; and the settings of the agent.
 
   Raises:
     ValueError: A value is not valid, or two are incompatible.
   """
   given = {name: value for name, value in given.items() if value is not None}
+  for name in _SHARED & rule.settings.keys():
+    own = rule.settings[name]
+    if given.setdefault(name, own) != own:
+      raise ValueError(
+        f'{name}={given[name]} of the agent differs from {name}={own}, with '
+        f'which {rule.name} was loaded: leave out one of the two.'
+      )
   settings = _settings(rule, given, sizes, is_image=False)
   for_images = _settings(rule, given, sizes, is_image=True)
   if for_images != settings:
     spec = make_spec(settings.agent['num_environments'])
     settings = for_images if _is_image(spec) else settings
   config = config_lib.build(agent_lib.AgentConfig, settings.agent)
-  return _with_recommended_settings(rule, settings.rule), config
+  same = {x: settings.agent[x] for x in _SHARED if hasattr(rule.rule, x)}
+  return _with_settings(rule, {**settings.rule, **same}), config
 
 
 def resolve_and_make(
@@ -184,7 +195,7 @@ def _of_rule(
   return {name: x for name, x in recommended.items() if name in fields}
 
 
-def _with_recommended_settings(
+def _with_settings(
   rule: registry.LoadedRule, changes: Mapping[str, Any]
 ) -> registry.LoadedRule:
   """Replaces fields of a rule."""

@@ -105,8 +105,13 @@ class Learner:
         given. `load_rule` describes further errors, about the rule.
     """
     backend.check_settings()
+    rule = rules.load_rule(rule)
+    # What the card recommends is about loops of the package's own.
+    updates = rule.settings.get('updates_per_rollout', 1)
     rule, config = resolution.resolve(
-      rules.load_rule(rule), {'learning_rate': learning_rate}, lambda _: spec
+      rule,
+      {'learning_rate': learning_rate, 'updates_per_rollout': updates},
+      lambda _: spec,
     )
     if optimizer is None:
       optimizer = agent_lib.make_optimizer(config, config.learning_rate)

@@ -30,7 +30,10 @@ def init() -> Moments:
 
 
 def update(
-  moments: Moments, x: types.Array, mask: types.Array, decay: float
+  moments: Moments,
+  x: types.Array,
+  mask: types.Array,
+  decay: float | types.Array,
 ) -> Moments:
   """Moves the averages towards the moments of one batch.
 

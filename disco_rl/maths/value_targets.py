@@ -148,7 +148,7 @@ def retrace(
   discount: float,
   lambda_: float,
   max_abs_value: float,
-  moments_decay: float,
+  moments_decay: float | types.Array,
 ) -> tuple[RetraceEstimates, ValueMoments]:
   """Estimates returns by Retrace (Munos et al., 2016) from target values.
 
@@ -238,7 +238,7 @@ def vtrace(
   *,
   discount: float,
   lambda_: float,
-  moments_decay: float,
+  moments_decay: float | types.Array,
 ) -> tuple[ValueEstimates, ValueMoments]:
   """Estimates values by V-trace (Espeholt et al., 2018), rho clipped at 1.
 
@@ -279,7 +279,7 @@ def monte_carlo(
   value: types.Array,
   *,
   discount: float,
-  moments_decay: float,
+  moments_decay: float | types.Array,
 ) -> tuple[ValueEstimates, ValueMoments]:
   """Estimates values by observed returns, G_t = r_t + gamma_t G_t+1.
 
@@ -310,7 +310,7 @@ def _value_estimates(
   td: types.Array,
   advantage: types.Array,
   mask: types.Array,
-  moments_decay: float,
+  moments_decay: float | types.Array,
 ) -> tuple[ValueEstimates, ValueMoments]:
   """Updates the moments, then normalizes with them."""
   value_moments = _update_moments(
@@ -332,7 +332,7 @@ def _update_moments(
   advantage: types.Array,
   td: types.Array,
   mask: types.Array,
-  decay: float,
+  decay: float | types.Array,
 ) -> ValueMoments:
   """Adds the real transitions of one batch to the lifetime moments."""
   # Together, so that devices that share the batch communicate once.

@@ -99,20 +99,18 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     del key
     return {}
 
-  def init_state(
-    self, agent_params: types.Params
-  ) -> value_targets.ValueMoments:
+  def init_state(self, agent_params: types.Params) -> types.PyTree:
     """Returns the initial lifetime moments."""
     del agent_params
     return value_targets.init_moments()
 
   def estimate(
     self,
-    state: value_targets.ValueMoments,
+    state: types.PyTree,
     rollout: types.Rollout,
     policy_logits: types.Array,
     value: types.Array,
-  ) -> tuple[value_targets.ValueEstimates, value_targets.ValueMoments]:
+  ) -> tuple[value_targets.ValueEstimates, types.PyTree]:
     """Estimates values and advantages by V-trace."""
     return value_targets.vtrace(
       state,
@@ -127,12 +125,12 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
   def targets(
     self,
     rule_params: types.Params,
-    state: value_targets.ValueMoments,
+    state: types.PyTree,
     agent_params: types.Params,
     rollout: types.Rollout,
     outputs: types.Outputs,
     unroll: base.Unroll,
-  ) -> tuple[ActorCriticTargets, value_targets.ValueMoments, types.Logs]:
+  ) -> tuple[ActorCriticTargets, types.PyTree, types.Logs]:
     """Computes value targets and advantages; see `UpdateRule.targets`."""
     del rule_params, agent_params, unroll
     estimates, state = self.estimate(

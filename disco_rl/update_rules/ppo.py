@@ -12,6 +12,7 @@ from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.maths import value_targets
 from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import base
 
 _OF_IMAGES = cast(
   Mapping[str, object], actor_critic.ActorCritic.recommended['images']
@@ -26,20 +27,41 @@ _ROLLOUTS = {
 }
 
 
+@types.record
+class PPOState:
+  """What PPO keeps from update to update.
+
+  Attributes:
+    moments: The moments of the batches taken from the rollout so far.
+    params: theta_old, the agent's parameters before the first update with the
+      rollout; {} if each rollout has only one.
+    updates: The number of updates so far, [].
+  """
+
+  moments: value_targets.ValueMoments
+  params: types.Params
+  updates: types.Array
+
+
 @dataclasses.dataclass(frozen=True)
 class PPO(actor_critic.ActorCritic):
   """Clipped policy gradient on advantages of the policy that acted.
 
-  Advantages are estimated by GAE(lambda), and normalized to mean 0 and standard
-  deviation 1 in each batch. `ActorCritic` has the same categorical value and
-  entropy bonus.
+  Advantages are estimated by GAE(lambda), with values of the parameters before
+  the first update with a rollout, so that they are the same in all its epochs.
+  They are normalized to mean 0 and standard deviation 1 by the moments of the
+  rollout, as far as batches were taken from it. `ActorCritic` has the same
+  categorical value and entropy bonus.
   Agents go through each rollout in eight epochs of four batches, of whole
-  trajectories; advantages are estimated anew in each. Policy and value have a
-  torso each, except in tasks with images.
+  trajectories. Policy and value have a torso each, except in tasks with images.
 
   Attributes:
     clip: epsilon; the ratio pi(a) / mu(a) of the current policy to the acting
       policy is clipped to [1 - epsilon, 1 + epsilon].
+    moments_decay: least weight of the past in the moments, for which those of
+      earlier rollouts count; 0: only the rollout's own.
+    updates_per_rollout: K, updates with each rollout, for which values are
+      those before the first. In training it is always that of the agent.
   """
 
   recommended: ClassVar[Mapping[str, object]] = {
@@ -51,19 +73,69 @@ class PPO(actor_critic.ActorCritic):
   }
   clip: config_lib.Positive = 0.2
   normalize_advantage: bool = True
-  moments_decay: config_lib.Decay = 0.0  # Moments of each batch.
+  moments_decay: config_lib.Decay = 0.0
   entropy_cost: config_lib.Finite = 0.01
+  updates_per_rollout: config_lib.Count = 1
+
+  def init_state(self, agent_params: types.Params) -> PPOState:
+    """Returns the state before the first update with the first rollout."""
+    return PPOState(
+      moments=value_targets.init_moments(),
+      params=agent_params if self.updates_per_rollout > 1 else {},
+      updates=jnp.zeros((), jnp.int32),
+    )
+
+  def targets(
+    self,
+    rule_params: types.Params,
+    state: types.PyTree,
+    agent_params: types.Params,
+    rollout: types.Rollout,
+    outputs: types.Outputs,
+    unroll: base.Unroll,
+  ) -> tuple[actor_critic.ActorCriticTargets, types.PyTree, types.Logs]:
+    """Computes value targets and advantages; see `UpdateRule.targets`."""
+    if self.updates_per_rollout > 1:
+      is_first = self._index(state) == 0
+      params = jax.tree.map(
+        lambda new, old: jnp.where(is_first, new, old),
+        agent_params,
+        state.params,
+      )
+      state = dataclasses.replace(state, params=params)
+      outputs = {**outputs, 'v': unroll(params)['v']}
+    return super().targets(
+      rule_params, state, agent_params, rollout, outputs, unroll
+    )
 
   def estimate(
     self,
-    state: value_targets.ValueMoments,
+    state: types.PyTree,
     rollout: types.Rollout,
     policy_logits: types.Array,
     value: types.Array,
-  ) -> tuple[value_targets.ValueEstimates, value_targets.ValueMoments]:
+  ) -> tuple[value_targets.ValueEstimates, types.PyTree]:
     """Estimates by GAE: V-trace with ratios of 1, for the acting policy."""
     del policy_logits
-    return super().estimate(state, rollout, rollout.logits, value)
+    # All batches of the rollout weigh the same, and earlier ones nothing.
+    index = self._index(state)
+    past = index / (index + 1)
+    estimates, moments = value_targets.vtrace(
+      state.moments,
+      rollout,
+      rollout.logits,
+      value,
+      discount=self.discount,
+      lambda_=self.lambda_,
+      moments_decay=jnp.maximum(past, self.moments_decay),
+    )
+    return estimates, dataclasses.replace(
+      state, moments=moments, updates=state.updates + 1
+    )
+
+  def _index(self, state: PPOState) -> types.Array:
+    """Returns the number of earlier updates with the same rollout, []."""
+    return state.updates % self.updates_per_rollout
 
   def policy_loss(
     self,

@@ -162,6 +162,30 @@ def test_the_agent_is_the_same_through_every_door(
   assert by_learner(loaded, monkeypatch) == expected
 
 
+@pytest.mark.parametrize('given', [{}, {'updates_per_rollout': 4}])
+def test_ppo_makes_one_estimate_for_the_updates_of_its_agents(
+  given: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  updates = given.get('updates_per_rollout', 32)
+  loaded = disco_rl.load_rule('ppo', **given)
+  settings = evaluate.get_config('quickstart').to_dict()
+  for agent, rule in (
+    resolve('ppo', **given),
+    resolve(loaded),
+    of_config({**settings, 'rule': 'ppo', **given}),
+    by_trainer('ppo', monkeypatch, **given),
+    by_trainer(loaded, monkeypatch),
+  ):
+    assert agent.updates_per_rollout == updates
+    assert rule['updates_per_rollout'] == updates
+  # Loops of a user's own make one update of each rollout, unless they say so.
+  _, rule = by_learner(loaded, monkeypatch)
+  assert rule['updates_per_rollout'] == given.get('updates_per_rollout', 1)
+  if given:
+    with pytest.raises(ValueError, match='_rollout=8 of the agent differs'):
+      resolve(loaded, updates_per_rollout=8)
+
+
 def test_held_out_agents_are_those_that_the_card_will_bring(
   path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

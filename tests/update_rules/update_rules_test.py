@@ -33,6 +33,7 @@ ACTOR_CRITIC = actor_critic.ActorCritic(num_bins=11, max_abs_value=5.0)
 POLICY_GRADIENT = policy_gradient.PolicyGradient(num_bins=11, max_abs_value=5.0)
 # With moments that change at each update.
 PPO = ppo.PPO(num_bins=11, max_abs_value=5.0, moments_decay=0.5)
+PPO_EPOCHS = dataclasses.replace(PPO, updates_per_rollout=2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +114,10 @@ def test_every_leaf_moves(rule: base.UpdateRule) -> None:
     assert optax.tree.max(step) <= LEARNING_RATE * (1 + 1e-3)
 
 
-@pytest.mark.parametrize('rule', [DISCO, ACTOR_CRITIC, POLICY_GRADIENT, PPO])
+RULES = [DISCO, ACTOR_CRITIC, POLICY_GRADIENT, PPO, PPO_EPOCHS]
+
+
+@pytest.mark.parametrize('rule', RULES)
 def test_batches_without_real_steps_do_not_change_parameters(
   rule: base.UpdateRule,
 ) -> None:
@@ -124,7 +128,7 @@ def test_batches_without_real_steps_do_not_change_parameters(
   jax.tree.map(np.testing.assert_array_equal, state.params, agent.state.params)
 
 
-@pytest.mark.parametrize('rule', [DISCO, ACTOR_CRITIC, POLICY_GRADIENT, PPO])
+@pytest.mark.parametrize('rule', RULES)
 def test_masked_steps_do_not_change_the_update(rule: base.UpdateRule) -> None:
   """Nor the lifetime moments and the meta-RNN, in an agent's second update."""
   agent = make_agent(rule)
@@ -229,6 +233,57 @@ def test_rewarded_actions_become_more_likely(
   assert learned[1, 2] > 0.6
 
 
+def gae(
+  rollout: types.Rollout, value: np.ndarray, discount: float, lambda_: float
+) -> np.ndarray:
+  """Generalized advantage estimates, [T, B], backwards in time."""
+  advantage, after = np.zeros((T, B)), np.zeros(B)
+  for t in reversed(range(T)):
+    gamma = discount * (1.0 - rollout.is_terminal[t])
+    # A trace ends before a masked transition.
+    trace = lambda_ * (rollout.mask[t + 1] if t + 1 < T else 1.0)
+    td = rollout.reward[t] + gamma * value[t + 1] - value[t]
+    after = td + gamma * trace * after
+    advantage[t] = after
+  return advantage
+
+
+def test_ppo_estimates_once_per_rollout() -> None:
+  """With the parameters before it, and the moments of its batches so far."""
+  rule = ppo.PPO(*(3, 1.0), discount=0.9, lambda_=0.7, updates_per_rollout=2)
+  rng = np.random.default_rng(10)
+  draws = rng.normal(size=(T + 1, B, 3))
+
+  def outputs(params: Any) -> Any:
+    return {
+      'logits': jnp.asarray(rng.normal(size=(T + 1, B, A))),
+      'v': jnp.asarray(params['w'] * draws),
+    }
+
+  def value(w: float) -> np.ndarray:
+    """Inverts h on the mean of the bins -1, 0 and 1."""
+    odds = np.exp(w * draws)
+    mean = (odds[..., 2] - odds[..., 0]) / odds.sum(-1)
+    root = np.sqrt(1 + 4e-3 * (np.abs(mean) + 1 + 1e-3)) - 1
+    return np.sign(mean) * ((root / 2e-3) ** 2 - 1)
+
+  state = rule.init_state({'w': jnp.zeros(())})
+  batches: list[np.ndarray] = []
+  for update, (w, old) in enumerate([(0.5, 0.5), (2.0, 0.5), (1.0, 1.0)]):
+    rollout, params = make_rollout(update), {'w': jnp.asarray(w)}
+    targets, state, _ = rule.targets(
+      {}, state, params, rollout, outputs(params), outputs
+    )
+    if update == 2:
+      batches = []
+    batches.append(gae(rollout, value(old), 0.9, 0.7))
+    # All batches have the same mask.
+    seen = np.stack([x[rollout.mask] for x in batches])
+    close = functools.partial(np.testing.assert_allclose, atol=1e-3)
+    close(targets.value, batches[-1] + value(old)[:-1])
+    close(targets.advantage, (batches[-1] - seen.mean()) / seen.std())
+
+
 def test_ppo_is_that_of_its_paper() -> None:
   """GAE backwards in time, and both branches of the clipped objective."""
   rule = ppo.PPO(
@@ -240,14 +295,7 @@ def test_ppo_is_that_of_its_paper() -> None:
   estimates, _ = rule.estimate(
     rule.init_state({}), rollout, rng.normal(size=(T + 1, B, A)), value
   )
-  advantage, after = np.zeros((T, B)), np.zeros(B)
-  for t in reversed(range(T)):
-    discount = 0.9 * (1.0 - rollout.is_terminal[t])
-    # A trace ends before a masked transition.
-    trace = 0.7 * (rollout.mask[t + 1] if t + 1 < T else 1.0)
-    td = rollout.reward[t] + discount * value[t + 1] - value[t]
-    after = td + discount * trace * after
-    advantage[t] = after
+  advantage = gae(rollout, value, 0.9, 0.7)
   real = advantage[rollout.mask]
   expected = (advantage - real.mean()) / real.std()
   close = functools.partial(np.testing.assert_allclose, atol=1e-5)
