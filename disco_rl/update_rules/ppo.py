@@ -17,12 +17,12 @@ from disco_rl.update_rules import base
 _OF_IMAGES = cast(
   Mapping[str, object], actor_critic.ActorCritic.recommended['images']
 )
-# Eight epochs of four batches.
+# Eight epochs of eight batches. docs/experiments.md compares other rollouts.
 _ROLLOUTS = {
-  'unroll_length': 64,
-  'batch_size': 4,
+  'unroll_length': 128,
+  'batch_size': 2,
   'num_environments': 16,
-  'updates_per_rollout': 32,
+  'updates_per_rollout': 64,
   'replay_capacity': 16,
 }
 
@@ -52,7 +52,7 @@ class PPO(actor_critic.ActorCritic):
   They are normalized to mean 0 and standard deviation 1 by the moments of the
   rollout, as far as batches were taken from it. `ActorCritic` has the same
   categorical value and entropy bonus.
-  Agents go through each rollout in eight epochs of four batches, of whole
+  Agents go through each rollout in eight epochs of eight batches, of whole
   trajectories. Policy and value have a torso each, except in tasks with images.
 
   Attributes:

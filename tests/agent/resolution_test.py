@@ -166,7 +166,7 @@ def test_the_agent_is_the_same_through_every_door(
 def test_ppo_makes_one_estimate_for_the_updates_of_its_agents(
   given: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  updates = given.get('updates_per_rollout', 32)
+  updates = given.get('updates_per_rollout', 64)
   loaded = disco_rl.load_rule('ppo', **given)
   settings = evaluate.get_config('quickstart').to_dict()
   for agent, rule in (
@@ -283,13 +283,13 @@ def test_what_is_given_wins_and_the_rest_fits() -> None:
 @pytest.mark.parametrize(
   'given, batch_size, number, updates',
   [
-    ({}, 4, 16, 32),
-    ({'num_environments': 8}, 4, 8, 16),
+    ({}, 2, 16, 64),
+    ({'num_environments': 8}, 2, 8, 32),
     ({'num_environments': 1}, 1, 1, 8),
     ({'num_environments': 1, 'unroll_length': 7}, 1, 1, 7),
-    ({'batch_size': 8}, 8, 32, 32),
+    ({'batch_size': 4}, 4, 32, 64),
     ({'batch_size': 6, 'num_environments': 6}, 6, 6, 8),
-    ({'updates_per_rollout': 1}, 4, 16, 1),
+    ({'updates_per_rollout': 1}, 2, 16, 1),
   ],
 )
 def test_ppo_makes_eight_epochs_with_any_number_of_environments(
