@@ -43,6 +43,9 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       training_config.KEPT,
       config.updates,
     )
+    _check_whole_rollouts(
+      forks.first_step(description) or 0, config.agent.updates_per_rollout
+    )
     workdirs.check(
       workdir, description, training_config.FREE, training_config.complete
     )
@@ -53,6 +56,20 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   with in_one_line():
     run.run(workdir, description)
   print((workdir / 'summary.json').read_text(), end='')
+
+
+def _check_whole_rollouts(first: int, number: int) -> None:
+  """Raises ValueError if a fork would begin amid the updates of a rollout.
+
+  Args:
+    first: The updates that its source has made.
+    number: Its `updates_per_rollout`.
+  """
+  if first % number:
+    raise ValueError(
+      f'{_FROM.value} has made {first} updates, no multiple of '
+      f'updates_per_rollout={number}: choose a divisor of {first}.'
+    )
 
 
 if __name__ == '__main__':

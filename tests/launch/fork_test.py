@@ -96,6 +96,10 @@ def test_settings_of_a_fork_may_differ(
       ['seed=1'],
       'does not fit seed=1 (there 0): a fork keeps environment, preprocessing,',
     ),
+    (
+      ['updates_per_rollout=3', 'updates=30'],
+      'has made 20 updates, no multiple of updates_per_rollout=3: choose a ',
+    ),
     (['updates=20'], 'steps, and this run would end after 20: raise --config'),
   ],
 )
