@@ -107,7 +107,7 @@ class Learner:
     backend.check_settings()
     rule = rules.load_rule(rule)
     # What the card recommends is about loops of the package's own.
-    updates = rule.settings.get('updates_per_rollout', 1)
+    updates = getattr(rule.rule, 'updates_per_rollout', 1)
     rule, config = resolution.resolve(
       rule,
       {'learning_rate': learning_rate, 'updates_per_rollout': updates},

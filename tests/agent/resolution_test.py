@@ -33,6 +33,7 @@ from disco_rl.meta_training import meta_trainer
 from disco_rl.training import config as training_config
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import cards
+from disco_rl.update_rules import ppo
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
 from disco_rl.update_rules import weights
@@ -180,6 +181,8 @@ def test_ppo_makes_one_estimate_for_the_updates_of_its_agents(
     assert rule['updates_per_rollout'] == updates
   # Loops of a user's own make one update of each rollout, unless they say so.
   _, rule = by_learner(loaded, monkeypatch)
+  assert rule['updates_per_rollout'] == given.get('updates_per_rollout', 1)
+  _, rule = by_learner(ppo.PPO(**given), monkeypatch)
   assert rule['updates_per_rollout'] == given.get('updates_per_rollout', 1)
   if given:
     with pytest.raises(ValueError, match='_rollout=8 of the agent differs'):
