@@ -43,11 +43,11 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       training_config.KEPT,
       config.updates,
     )
-    _check_whole_rollouts(
-      forks.first_step(description) or 0, config.agent.updates_per_rollout
-    )
     workdirs.check(
       workdir, description, training_config.FREE, training_config.complete
+    )
+    _check_whole_rollouts(
+      forks.first_step(description) or 0, config.agent.updates_per_rollout
     )
     if steps := config_lib.build(training_config.Budget, settings).steps:
       made = config.environment_steps
