@@ -148,7 +148,7 @@ def retrace(
   discount: float,
   lambda_: float,
   max_abs_value: float,
-  moments_decay: float | types.Array,
+  moments_decay: float,
 ) -> tuple[RetraceEstimates, ValueMoments]:
   """Estimates returns by Retrace (Munos et al., 2016) from target values.
 
@@ -279,7 +279,7 @@ def monte_carlo(
   value: types.Array,
   *,
   discount: float,
-  moments_decay: float | types.Array,
+  moments_decay: float,
 ) -> tuple[ValueEstimates, ValueMoments]:
   """Estimates values by observed returns, G_t = r_t + gamma_t G_t+1.
 
