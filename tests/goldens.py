@@ -537,6 +537,7 @@ def _report_actor_critic(
     rollout,
     outputs['logits'],
     value_targets.values_from_logits(outputs['v'], rule.max_abs_value),
+    rule.moments_decay,
   )
   targets, _, _ = rule.targets(
     rule_params, state.rule_state, state.params, rollout, outputs, None

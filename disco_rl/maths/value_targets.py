@@ -279,7 +279,7 @@ def monte_carlo(
   value: types.Array,
   *,
   discount: float,
-  moments_decay: float,
+  moments_decay: float | types.Array,
 ) -> tuple[ValueEstimates, ValueMoments]:
   """Estimates values by observed returns, G_t = r_t + gamma_t G_t+1.
 

@@ -106,20 +106,21 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
 
   def estimate(
     self,
-    state: types.PyTree,
+    moments: value_targets.ValueMoments,
     rollout: types.Rollout,
     policy_logits: types.Array,
     value: types.Array,
-  ) -> tuple[value_targets.ValueEstimates, types.PyTree]:
+    moments_decay: float | types.Array,
+  ) -> tuple[value_targets.ValueEstimates, value_targets.ValueMoments]:
     """Estimates values and advantages by V-trace."""
     return value_targets.vtrace(
-      state,
+      moments,
       rollout,
       policy_logits,
       value,
       discount=self.discount,
       lambda_=self.lambda_,
-      moments_decay=self.moments_decay,
+      moments_decay=moments_decay,
     )
 
   def targets(
@@ -133,11 +134,22 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
   ) -> tuple[ActorCriticTargets, types.PyTree, types.Logs]:
     """Computes value targets and advantages; see `UpdateRule.targets`."""
     del rule_params, agent_params, unroll
-    estimates, state = self.estimate(
-      state,
+    return self._targets(state, rollout, outputs, self.moments_decay)
+
+  def _targets(
+    self,
+    moments: value_targets.ValueMoments,
+    rollout: types.Rollout,
+    outputs: types.Outputs,
+    moments_decay: float | types.Array,
+  ) -> tuple[ActorCriticTargets, value_targets.ValueMoments, types.Logs]:
+    """Estimates, for the policy and the values of outputs [T+1, B, ...]."""
+    estimates, moments = self.estimate(
+      moments,
       rollout,
       outputs['logits'],
       value_targets.values_from_logits(outputs['v'], self.max_abs_value),
+      moments_decay,
     )
     targets = ActorCriticTargets(
       value=estimates.value_target,
@@ -153,7 +165,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
       'normalized_td': estimates.normalized_td,
       'advantage': estimates.advantage,
     }
-    return targets, state, logs
+    return targets, moments, logs
 
   def policy_loss(
     self,

@@ -17,17 +17,18 @@ class PolicyGradient(actor_critic.ActorCritic):
 
   def estimate(
     self,
-    state: value_targets.ValueMoments,
+    moments: value_targets.ValueMoments,
     rollout: types.Rollout,
     policy_logits: types.Array,
     value: types.Array,
+    moments_decay: float | types.Array,
   ) -> tuple[value_targets.ValueEstimates, value_targets.ValueMoments]:
     """Estimates values and advantages by Monte Carlo returns."""
     return value_targets.monte_carlo(
-      state,
+      moments,
       rollout,
       policy_logits,
       value,
       discount=self.discount,
-      moments_decay=self.moments_decay,
+      moments_decay=moments_decay,
     )

@@ -88,54 +88,35 @@ class PPO(actor_critic.ActorCritic):
   def targets(
     self,
     rule_params: types.Params,
-    state: types.PyTree,
+    state: PPOState,
     agent_params: types.Params,
     rollout: types.Rollout,
     outputs: types.Outputs,
     unroll: base.Unroll,
-  ) -> tuple[actor_critic.ActorCriticTargets, types.PyTree, types.Logs]:
+  ) -> tuple[actor_critic.ActorCriticTargets, PPOState, types.Logs]:
     """Computes value targets and advantages; see `UpdateRule.targets`."""
+    del rule_params
+    # The number of earlier updates with the same rollout.
+    index = state.updates % self.updates_per_rollout
+    params, v = {}, outputs['v']
     if self.updates_per_rollout > 1:
-      is_first = self._index(state) == 0
       params = jax.tree.map(
-        lambda new, old: jnp.where(is_first, new, old),
+        lambda new, old: jnp.where(index == 0, new, old),
         agent_params,
         state.params,
       )
-      state = dataclasses.replace(state, params=params)
-      outputs = {**outputs, 'v': unroll(params)['v']}
-    return super().targets(
-      rule_params, state, agent_params, rollout, outputs, unroll
-    )
-
-  def estimate(
-    self,
-    state: types.PyTree,
-    rollout: types.Rollout,
-    policy_logits: types.Array,
-    value: types.Array,
-  ) -> tuple[value_targets.ValueEstimates, types.PyTree]:
-    """Estimates by GAE: V-trace with ratios of 1, for the acting policy."""
-    del policy_logits
+      v = unroll(params)['v']
     # All batches of the rollout weigh the same, and earlier ones nothing.
-    index = self._index(state)
     past = index / (index + 1)
-    estimates, moments = value_targets.vtrace(
+    # V-trace with ratios of 1, for the acting policy: GAE.
+    targets, moments, logs = self._targets(
       state.moments,
       rollout,
-      rollout.logits,
-      value,
-      discount=self.discount,
-      lambda_=self.lambda_,
-      moments_decay=jnp.maximum(past, self.moments_decay),
+      {'logits': rollout.logits, 'v': v},
+      jnp.maximum(past, self.moments_decay),
     )
-    return estimates, dataclasses.replace(
-      state, moments=moments, updates=state.updates + 1
-    )
-
-  def _index(self, state: PPOState) -> types.Array:
-    """Returns the number of earlier updates with the same rollout, []."""
-    return state.updates % self.updates_per_rollout
+    state = PPOState(moments=moments, params=params, updates=state.updates + 1)
+    return targets, state, logs
 
   def policy_loss(
     self,
