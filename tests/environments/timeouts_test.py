@@ -203,7 +203,7 @@ def test_an_environment_that_hangs_does_not_keep_the_process_alive() -> None:
 
 
 class Bound(Counter):
-  """Records the threads that make, step and close it."""
+  """Records the threads that make, step, save, restore and close it."""
 
   def __init__(self, used_by: list[int]) -> None:
     super().__init__()
@@ -214,22 +214,55 @@ class Bound(Counter):
     self._used_by.append(threading.get_ident())
     return super().step(action)
 
+  def save_state(self) -> types.PyTree:
+    self._used_by.append(threading.get_ident())
+    return np.asarray(self.steps)
+
+  def restore_state(self, state: types.PyTree) -> None:
+    self._used_by.append(threading.get_ident())
+    self.steps = int(state)
+
   def close(self) -> None:
     self._used_by.append(threading.get_ident())
     raise OSError('the window is gone')
 
 
-def test_one_thread_makes_steps_and_closes_an_environment() -> None:
+def test_one_thread_makes_and_uses_an_environment() -> None:
   used_by: list[int] = []
   with mock.patch.dict(families.FAMILIES):
     for _ in range(2):  # A cell of a notebook may be run again.
       registry.register('bound', lambda *_: Bound(used_by), 'host')
     environment = registry.make('bound', 3, seed=0)
   environment.step(np.zeros(3, np.int32))
+  assert environment.save_state() == 1
+  environment.restore_state(np.asarray(5))
+  timestep = environment.step(np.zeros(3, np.int32))
+  np.testing.assert_array_equal(timestep.observation, 6)
   with pytest.warns(UserWarning, match='bound raised when it was closed'):
     environment.close()
-  assert used_by == used_by[:1] * 3
+  assert used_by == used_by[:1] * 6
   assert used_by[0] != threading.get_ident()
+
+
+class Slow(Counter):
+  """Takes half a second to restore, and forever to save."""
+
+  def save_state(self) -> types.PyTree:
+    threading.Event().wait()
+
+  def restore_state(self, state: types.PyTree) -> None:
+    threading.Event().wait(timeout=0.5)
+    self.steps = state
+
+
+def test_saving_has_the_limit_of_a_step_and_restoring_none() -> None:
+  environment = timeouts.WatchedEnvironment(
+    Slow, 'slow', seed=4, step_seconds=0.2
+  )
+  environment.restore_state(7)
+  assert environment.steps == 7
+  with pytest.raises(adapters.HostEnvironmentError, match='slow .* hangs'):
+    environment.save_state()
 
 
 def test_an_environment_that_nobody_closes_takes_no_thread() -> None:

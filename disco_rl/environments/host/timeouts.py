@@ -31,7 +31,7 @@ _Answer = tuple[int, object, BaseException | None]
 
 
 class WatchedEnvironment(wrapper.Wrapper):
-  """Makes and steps an environment in a thread, with a time limit for steps.
+  """Makes and uses an environment in a thread, with a time limit for steps.
 
   Windows, databases and event loops belong to the thread that made them. If a
   simulator hangs while it holds Python's interpreter lock, the whole process
@@ -51,7 +51,7 @@ class WatchedEnvironment(wrapper.Wrapper):
       make: Makes the environment, without a time limit.
       name: The name for messages.
       seed: The seed for messages.
-      step_seconds: The time limit of a step or a reset.
+      step_seconds: The time limit of a step, a reset or a saved state.
 
     Raises:
       Exception: `make` raised it.
@@ -99,6 +99,16 @@ class WatchedEnvironment(wrapper.Wrapper):
       adapters.HostEnvironmentError: It took too long, or an environment raised.
     """
     return self._answer(self._step_seconds)
+
+  def save_state(self) -> types.PyTree | None:
+    """Implements `HostEnvironment.save_state`, with the limit of a step."""
+    return self._call(self._environment.save_state)
+
+  def restore_state(self, state: types.PyTree) -> None:
+    """Implements `HostEnvironment.restore_state`, without a time limit."""
+    self._begin(functools.partial(self._environment.restore_state, state))
+    # It may repeat the actions of whole episodes.
+    self._answer(math.inf)
 
   def render(self) -> np.ndarray:
     """Implements `HostEnvironment.render`."""
