@@ -36,7 +36,7 @@ MakeEnvironments = Callable[[], Sequence[base.HostEnvironment]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class MicroBatch:
   """Agents that act together.
 
   Attributes:
@@ -51,10 +51,10 @@ class Batch:
 
 
 class Cohort:
-  """S agents with host environments of their own, which act in batches.
+  """S agents with host environments of their own, which act in micro-batches.
 
-  Without batches, as with JAX-native environments, records have everything:
-  they are returned as they are, and there is nothing to save.
+  Without them, as with JAX-native environments, records have everything: they
+  are returned as they are, and there is nothing to save.
 
   Attributes:
     environments: The environments of each agent, made at first use.
@@ -66,7 +66,7 @@ class Cohort:
     self,
     agent: agent_lib.Agent,
     make_environments: MakeEnvironments = tuple,
-    batches: Sequence[np.ndarray] = (),
+    micro_batches: Sequence[np.ndarray] = (),
     own: range = range(0),
   ):
     """Begins no episode yet.
@@ -74,53 +74,53 @@ class Cohort:
     Args:
       agent: The kind of agent.
       make_environments: Makes `environments`.
-      batches: The numbers of the agents that act together, in each batch.
+      micro_batches: The numbers of the agents that act together, in each.
       own: The numbers of the S agents, if others are in other processes.
     """
     self._agent = agent
     self._make_environments = make_environments
-    self._numbers, self._own = batches, own
+    self._numbers, self._own = micro_batches, own
     # The counters of the checkpoints that are kept.
     self._saved: list[host_collector.Counters] = []
 
   @functools.cached_property
-  def batches(self) -> list[Batch]:
-    """The batches, made at first use, which begins all episodes."""
+  def micro_batches(self) -> list[MicroBatch]:
+    """The micro-batches, made at first use, which begins all episodes."""
     if not self._own:
       return []
     self.environments = self._make_environments()
     programs = host_collector.Programs(self._agent)
-    batches = []
+    micro_batches = []
     for agents in self._numbers:
       own = agents[np.isin(agents, np.asarray(self._own))] - self._own.start
       collector = host_collector.HostCollector(
         self._agent, self._joined(own), len(own), programs
       )
-      batches.append(Batch(agents, own, collector))
-    return batches
+      micro_batches.append(MicroBatch(agents, own, collector))
+    return micro_batches
 
   def _joined(self, own: np.ndarray) -> base.HostEnvironment:
-    """Joins the environments of the agents of a batch."""
+    """Joins the environments of the agents of a micro-batch."""
     return joined.JoinedEnvironment([self.environments[i] for i in own])
 
   def begin_episodes(self) -> None:
     """Resets environments on the host, so that faults show before a run."""
-    _ = self.batches
+    _ = self.micro_batches
 
   def end_episodes(self) -> None:
     """Lets all episodes begin again, where records are not of their time."""
-    for batch in self.batches:
-      batch.collector.actor.end_episodes()
+    for micro in self.micro_batches:
+      micro.collector.actor.end_episodes()
 
   def replace_environments(self, make: MakeEnvironments) -> None:
     """Closes the environments; begins episodes in others with equal specs."""
-    if not self.batches:
+    if not self.micro_batches:
       return
     for environment in self.environments:
       environment.close()
     self.environments = make()
-    for batch in self.batches:
-      batch.collector.actor.replace_environment(self._joined(batch.own))
+    for micro in self.micro_batches:
+      micro.collector.actor.replace_environment(self._joined(micro.own))
 
   def renew(self, agents: types.PyTree) -> types.PyTree:
     """Takes records [S] of initial agents; returns them with empty replay.
@@ -132,10 +132,10 @@ class Cohort:
       replay.reset()
     return self.with_counters(agents)
 
-  def reset(self, batch: Batch, index: int) -> None:
-    """Resets the environments and the replay of one agent of a batch."""
-    observation = self.environments[batch.own[index]].reset()
-    batch.collector.reset(index, observation)
+  def reset(self, micro: MicroBatch, index: int) -> None:
+    """Resets the environments and the replay of one agent of a micro-batch."""
+    observation = self.environments[micro.own[index]].reset()
+    micro.collector.reset(index, observation)
 
   def resume(
     self, agents: types.PyTree, episodes: types.PyTree | None = None
@@ -151,7 +151,7 @@ class Cohort:
     """
     if episodes is not None:
       self._restore_episodes(episodes)
-    elif self.batches:
+    elif self.micro_batches:
       self.end_episodes()
       acting = host_collector.restart_episodes(agents.acting)
       agents = dataclasses.replace(agents, acting=acting)
@@ -159,43 +159,43 @@ class Cohort:
 
   def with_counters(self, agents: types.PyTree) -> types.PyTree:
     """Returns records [S] with the present counters of their replay."""
-    if not self.batches:
+    if not self.micro_batches:
       return agents
     return dataclasses.replace(agents, replay=self.counters)
 
   def save_episodes(self) -> types.PyTree | None:
     """Returns the state of environments and actors, if it can be saved.
 
-    It has an entry for the number of each agent: batches depend on the devices,
-    which may change when a run resumes.
+    It has an entry for the number of each agent: micro-batches depend on the
+    devices, which may change when a run resumes.
     """
     if distributed.is_distributed():
       return None
     saved: dict[str, types.PyTree] = {}
-    for batch in self.batches:
-      state = batch.collector.actor.save()
+    for micro in self.micro_batches:
+      state = micro.collector.actor.save()
       if state is None:
         return None
       environments = state.pop('environment')
-      for i, number in enumerate(batch.agents.tolist()):
+      for i, number in enumerate(micro.agents.tolist()):
         own = jax.tree.map(operator.itemgetter(i), state)
         saved[str(number)] = {'environment': environments[i], **own}
     return saved or None
 
   def _restore_episodes(self, saved: types.PyTree) -> None:
     """Continues what `save_episodes` returned."""
-    for batch in self.batches:
-      own = [dict(saved[str(self._own[i])]) for i in batch.own]
+    for micro in self.micro_batches:
+      own = [dict(saved[str(self._own[i])]) for i in micro.own]
       environments = [state.pop('environment') for state in own]
       state = jax.tree.map(lambda *x: np.stack(x), *own)
-      batch.collector.actor.restore({'environment': environments, **state})
+      micro.collector.actor.restore({'environment': environments, **state})
 
   @property
   def _replays(self) -> list[host_replay.HostReplay]:
     """The replay of each agent."""
     replays: dict[int, host_replay.HostReplay] = {}
-    for batch in self.batches:
-      replays |= zip(batch.own.tolist(), batch.collector.replays)
+    for micro in self.micro_batches:
+      replays |= zip(micro.own.tolist(), micro.collector.replays)
     return [replays[i] for i in sorted(replays)]
 
   @property
@@ -216,9 +216,9 @@ class Cohort:
 
   def open_replays(self, directory: pathlib.Path) -> None:
     """Makes empty replays that can be saved, in a folder for each agent."""
-    for batch in self.batches:
-      numbers = [self._own[i] for i in batch.own]
-      batch.collector.open_replays([directory / str(i) for i in numbers])
+    for micro in self.micro_batches:
+      numbers = [self._own[i] for i in micro.own]
+      micro.collector.open_replays([directory / str(i) for i in numbers])
 
   def save_replays(self, keep: int) -> None:
     """Saves replays, and deletes files that no checkpoint needs any longer.
@@ -244,7 +244,7 @@ class Cohort:
     self._saved = [self.counters]
 
   def contents(self) -> types.PyTree:
-    """Returns all replays for a file, [S, ...]; {} without batches."""
+    """Returns all replays for a file, [S, ...]; {} without micro-batches."""
     replays = self._replays
     return np.stack([x.contents() for x in replays]) if replays else {}
 
@@ -279,8 +279,8 @@ class SharedCohort(Cohort):
   @property
   def collector(self) -> host_collector.HostCollector:
     """Acts with all agents."""
-    (batch,) = self.batches
-    return batch.collector
+    (micro,) = self.micro_batches
+    return micro.collector
 
   def save_episodes(self) -> types.PyTree | None:
     """Implements `Cohort.save_episodes`, by a single state."""

@@ -105,13 +105,13 @@ class HostGroup(population.Group):
     self, keys: types.Array, rule_params: types.Params
   ) -> inner_loop_lib.Member:
     """Makes members, with a leading axis of this process's members."""
-    batches, parts = self.cohort.batches, []
-    if not batches:
+    micro_batches, parts = self.cohort.micro_batches, []
+    if not micro_batches:
       return self.config.local_part(self._member_shapes(rule_params))
-    for micro in batches:
+    for micro in micro_batches:
       initial = self._initial(self.config.split(keys[micro.agents]), None)
       parts.append(self._own(self._complete(rule_params, initial)))
-    members = offloading.collect(parts, [micro.own for micro in batches])
+    members = offloading.collect(parts, [micro.own for micro in micro_batches])
     return self.cohort.renew(members)
 
   def resume(
@@ -129,7 +129,7 @@ class HostGroup(population.Group):
       )
       return self._make_environments(meta_step)
 
-    if environments is None and self.cohort.batches:
+    if environments is None and self.cohort.micro_batches:
       self.cohort.replace_environments(make)
     members = self.cohort.resume(self._from_checkpoint(members), environments)
     return offloading.offloaded(members)
@@ -166,18 +166,18 @@ class HostGroup(population.Group):
   ) -> meta_update.MetaUpdates:
     """Implements `population.Group.step`; one micro-batch after another."""
     total: types.PyTree = None
-    batches, all_logs = self.cohort.batches, []
-    if not batches:
+    micro_batches, all_logs = self.cohort.micro_batches, []
+    if not micro_batches:
       logs = self.config.local_part(self._log_shapes(rule_params))
       return total, members, logs
-    for micro in batches:
+    for micro in micro_batches:
       updates, part, logs = self._step_of(
         micro, rule_params, offloading.select(members, micro.own)
       )
       members = offloading.overwrite(members, micro.own, part)
       total = updates if total is None else _add(total, updates)
       all_logs.append(self._own(logs))
-    logs = offloading.collect(all_logs, [micro.own for micro in batches])
+    logs = offloading.collect(all_logs, [micro.own for micro in micro_batches])
     return total, self.cohort.with_counters(members), logs
 
   def _log_shapes(self, rule_params: types.Params) -> types.Logs:
@@ -241,7 +241,7 @@ class HostGroup(population.Group):
   ) -> inner_loop_lib.Member:
     """Implements `population.Group.reset_expired`."""
     is_expired = expired[np.array(self.config.local_members, int)]
-    for micro in self.cohort.batches:
+    for micro in self.cohort.micro_batches:
       if not expired[micro.agents].any():
         continue
       initial = self._initial(self.config.split(keys[micro.agents]), None)
@@ -257,7 +257,7 @@ class HostGroup(population.Group):
 
   def _step_of(
     self,
-    micro: cohort_lib.Batch,
+    micro: cohort_lib.MicroBatch,
     rule_params: types.Params,
     members: HostMember,
   ) -> tuple[types.Params, HostMember, types.Logs]:
@@ -297,7 +297,7 @@ class HostGroup(population.Group):
 
   def _make_updates(
     self,
-    micro: cohort_lib.Batch,
+    micro: cohort_lib.MicroBatch,
     rule_params: types.Params,
     members: HostMember,
     store: offloading.TrajectoryStore,

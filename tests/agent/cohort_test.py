@@ -73,13 +73,13 @@ def initial() -> host_collector.HostState:
 def act(cohort: cohort_lib.Cohort, records: Any, once: bool = False) -> Any:
   """Makes the rollouts of each agent, or one; returns the records."""
   statistics = []
-  for batch in cohort.batches:
-    acting = jax.tree.map(operator.itemgetter(batch.own), records.acting)
-    (number,) = batch.agents.tolist()
+  for micro in cohort.micro_batches:
+    acting = jax.tree.map(operator.itemgetter(micro.own), records.acting)
+    (number,) = micro.agents.tolist()
     for _ in range(1 if once else ROLLOUTS[number]):
-      acting, _ = batch.collector.act_and_sample(acting)
+      acting, _ = micro.collector.act_and_sample(acting)
     statistics.append(acting.episodes.running)
-  order = np.argsort(np.concatenate([x.own for x in cohort.batches]))
+  order = np.argsort(np.concatenate([x.own for x in cohort.micro_batches]))
   return np.concatenate(statistics)[order]
 
 

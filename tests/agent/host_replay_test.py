@@ -252,13 +252,13 @@ def test_all_checkpoints_that_are_kept_can_be_restored(
     nothing: Any = None
     made, own = cohort.Cohort(nothing), np.array([0])
     collector: Any = types_lib.SimpleNamespace(replays=[make(tmp_path)])
-    made.batches = [cohort.Batch(own, own, collector)]
+    made.micro_batches = [cohort.MicroBatch(own, own, collector)]
     return made
 
   keep, first, actor = 2, alone(), Actor()
   counters, contents, files = [], [], []
   for _ in range(12):
-    first.batches[0].collector.replays[0].add(actor.unroll())
+    first.micro_batches[0].collector.replays[0].add(actor.unroll())
     first.save_replays(keep)
     counters.append(first.counters)
     contents.append(first.contents())

@@ -104,7 +104,7 @@ def take_steps(
   held: list[int] = []
   acted: list[types.Params] = []
   learned: list[types.Params] = []
-  collector = group.cohort.batches[-1].collector
+  collector = group.cohort.micro_batches[-1].collector
   act = collector.act
 
   def watched_act(acting: Any) -> Any:
@@ -195,7 +195,7 @@ def test_a_new_member_fills_its_replay_alone() -> None:
   group = make_group(2, 2, min_replay_batches=2.0)
   # Two batches of three: three rollouts of two trajectories.
   assert group.fill_steps == 2 * EACH * LENGTH
-  (micro,) = group.cohort.batches
+  (micro,) = group.cohort.micro_batches
   made: Any = group.cohort.environments
   keys = jax.random.split(jax.random.key(0), 2)
   _, members, _ = group.step(RULE_PARAMS, group.init(keys, RULE_PARAMS))
@@ -451,7 +451,7 @@ def test_members_of_a_second_process(
     [np.array([0, 1, 4, 5, 8, 9]), np.array([2, 3, 6, 7, 10, 11])],
     config.local_members,
   )
-  one, two = group.cohort.batches
+  one, two = group.cohort.micro_batches
   assert (one.own.tolist(), two.own.tolist()) == ([0, 1], [2, 3])
   for i, made in enumerate(make_collector.call_args_list):
     agent, environment, number, _ = made.args
