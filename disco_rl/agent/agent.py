@@ -1,4 +1,15 @@
-"""An agent: pure functions that act, replay and learn, over one state."""
+"""An agent: pure functions that act, replay and learn, over one state.
+
+From a JAX-native environment to an update:
+  step the environments                    `base.JaxEnvironment.step_batch`
+  act; record a rollout                    `actor.unroll`
+  store it; draw slots of batches          `Agent.add_and_sample`
+  read a batch                             `replay.gather_slots`
+  normalize rewards, in training           `Agent.normalize_rewards`
+  learn                                    `learner.update`
+Training does this in `Agent.train_step`, discovery in `InnerLoop._update`.
+`host_collector` has the steps with environments on the host.
+"""
 
 from collections.abc import Iterator
 from collections.abc import Sequence

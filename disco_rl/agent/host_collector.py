@@ -10,8 +10,10 @@
   in discovery                             environments.host.joined
   act; record a rollout                    host_actor
   pack it into rows of bytes               trajectory_rows
-  store them, draw those of a batch        host_replay, runtime.row_log
+  store them                               host_replay, runtime.row_log
+  draw slots of batches                    `Agent.sample_slots`
   unpack the batch                         trajectory_rows
+  normalize rewards, in training           `Agent.normalize_rewards`
   hand it to the learner                   training.parallel; in discovery
                                            `host_group.HostGroup._make_updates`
 """

@@ -4,11 +4,11 @@ To add a family, and a suite, for a benchmark:
   1. An adapter, in a module with the family's name: a `base.JaxEnvironment` in
      jax_native/, or in host/ an `adapters.Adapter` or simulators for
      `sequential.SequentialEnvironment`. The module has `make`; a record
-     `Preprocessing`, if there are settings (see `runtime.versions`);
-     `import_package`, which calls
-     `packages.load`, if the package is optional; and `FAMILIES`, with the forms
-     of names, the suites, and the scales of returns, if there are reference
-     scores.
+     `Preprocessing` with the prefix 'preprocessing.NAME.', if there are
+     settings (see `runtime.versions`); `import_package`, which calls
+     `packages.load`, if the package is optional; and `FAMILIES`, of
+     `family.Family`, which describes all fields. host/procgen.py is a short
+     example.
   2. The module's entry in `FAMILIES` below.
   3. pyproject.toml: an extra with the package, also part of `environments`;
      the module in the import contract of suites; the package in mypy's list, if

@@ -1,4 +1,7 @@
-"""Compares rules over benchmarks, from the metrics of their runs."""
+"""Compares rules over benchmarks, from the metrics of their runs.
+
+Reports on sweeps and protocols use it; `disco-rl compare` uses `contrasts`.
+"""
 
 from collections.abc import Iterator
 from collections.abc import Mapping

@@ -1,14 +1,16 @@
 """The interface of an estimator of the meta-gradient.
 
-Discovery has three parts that do not know each other: an inner problem, which a
-rule trains (`inner_problem`); an estimator of the gradient of its outer loss
-with respect to the rule's parameters, eta; and an outer learner, Adam
-(`meta_update`).
+Discovery has three parts: an inner problem, which a rule trains
+(`inner_problem`); an estimator of the gradient of its outer loss with respect
+to the rule's parameters, eta, which calls the problem, and may take apart its
+state, `inner_loop.Member`; and an outer learner, Adam (`meta_update`).
 
 To add an estimator, write its file with two classes: its settings, an
 `EstimatorConfig` whose fields become flags (see `runtime.versions`), and what
 `on_device` makes of them. Then add a field to `registry.Estimators`, whose name
-selects it, and that name to the meaning of `MetaTrainingConfig.estimator`.
+selects it, that name to the meaning of `MetaTrainingConfig.estimator`, and a
+variant to configs/ablations.py. If its objective is the reward alone, it sets
+`has_outer_loss` to False.
 """
 
 import abc

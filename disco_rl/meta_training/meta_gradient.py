@@ -93,10 +93,11 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
 
   Attributes:
     problem: The inner problem.
-    settings: The mode. 'plain' differentiates each segment of updates as a
-      whole, reverse over reverse, and keeps the activations of all of its
-      updates; 'mixed' takes one update at a time, and differentiates the known
-      inner gradient forward over reverse, see `maths.mixed_mode`.
+    settings: The number of outer losses, and the mode. 'plain' differentiates
+      each segment of updates as a whole, reverse over reverse, and keeps the
+      activations of all of its updates; 'mixed' takes one update at a time, and
+      differentiates the known inner gradient forward over reverse, see
+      `maths.mixed_mode`.
   """
 
   problem: inner_problem.InnerProblem

@@ -10,9 +10,12 @@
 
 eta are the parameters of the rule; Adam_i clips g_i and includes the minus
 sign. The loop over agents is `Group.step`: one program on the device for
-JAX-native environments (device_group). With environments on the host, agents
-are computed in micro-batches (host_group), and act while they learn: in each
-rollout, except for validation, with the parameters before the last update.
+JAX-native environments (device_group), in which the estimator makes the
+updates. With environments on the host, agents are computed in micro-batches
+(host_group), and act while they learn: in each rollout, except for validation,
+with the parameters before the last update. There the group makes the updates,
+and calls `outer_gradient` and `backward` of the estimator.
+`build._make_group` chooses between the two.
 """
 
 from collections.abc import Mapping

@@ -197,13 +197,14 @@ class MetaTrainer:
         origin, see `runtime.forks`.
 
     Returns:
-      The summary, as in summary.json: meta_steps, agents, environment_steps,
-      return (by environment), rule_meta_step (of rule.npz), held_out (by
-      environment, of the new agents of rule.npz), seconds, compile_seconds,
-      peak_memory_bytes, checkpoint_seconds (for which saving blocked the run,
-      since it was last resumed), digests (see `digests.write_summary`). If
-      there are several processes, only the first returns it; the others only
-      write their parts of the checkpoints.
+      The summary, as in summary.json: rule, agents, meta_steps,
+      environment_steps, return (by environment), rule_meta_step (of rule.npz),
+      evaluations_since_rule, held_out (by environment, of the new agents of
+      rule.npz), seconds, compile_seconds, peak_memory_bytes,
+      checkpoint_seconds (for which saving blocked the run, since it was last
+      resumed), digests (see `digests.write_summary`). If there are several
+      processes, only the first returns it; the others only write their parts of
+      the checkpoints.
 
     Raises:
       workdirs.WorkdirError: The folder contains a run with other settings, or

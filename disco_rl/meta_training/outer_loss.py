@@ -2,12 +2,16 @@
 
 The equations are in docs/how-it-works.md, "The meta-gradient".
 `inner_problem.AgentProblem` calls them: `validation_loss` after the N inner
-updates, or at several points; `target_regularizer` for each of these updates;
-and `matching_loss` for bootstrapping.
+updates, or at several points, with the advantage of
+`meta_value.MetaValue.estimate_and_update`; `target_regularizer` for each of
+these updates; and `matching_loss` for bootstrapping.
 
 To add a term, add its weight to `OuterLossConfig`, which makes it a setting
 (see `runtime.versions`), and the term to the function that sees its inputs,
-with a scalar to log; `curves` lists those that are plotted. Evolution
+with a scalar to log; `curves` lists those that are plotted. A term of
+`validation_loss` reaches bootstrapping through the last update of a grounded
+target alone: either add it to `matching_loss`, too, or let
+`Bootstrapping.conflicts_with` refuse its weight for other targets. Evolution
 strategies have no such terms: a weight whose default is not 0 belongs in
 REWARD_ALONE of configs/meta_training.py.
 """

@@ -303,8 +303,8 @@ class Group(abc.ABC):
   ) -> inner_loop_lib.Member:
     """Resets the members whose lifetime has expired.
 
-    Parameters, optimizer, rule state, meta-value function, replay and
-    environments are new; the moments of eta's optimizer remain.
+    Parameters, optimizer, rule state and meta-value function are new, replay is
+    empty, and all episodes begin again; the moments of eta's optimizer remain.
 
     Args:
       keys: [n] PRNG keys.

@@ -1,4 +1,4 @@
-"""Reports on a run, printed to the standard error stream."""
+"""Notes and warnings about a run, printed to the standard error stream."""
 
 from collections.abc import Iterator
 import contextlib

@@ -200,7 +200,13 @@ class TrainingRun:
   def _content(
     self, train_state: agent_lib.AgentState, environment_steps: int
   ) -> dict[str, types.PyTree]:
-    """Returns the content of a checkpoint."""
+    """Returns the content of a checkpoint.
+
+    These are the agents and their environment steps; the episodes of
+    environments on the host, if they can be saved; and with evaluations the
+    best policies. The rule's parameters are not part of it, nor is replay of
+    environments on the host.
+    """
     content: dict[str, types.PyTree] = {
       TRAIN_STATE: train_state,
       STEPS: np.asarray(environment_steps, np.int64),

@@ -1,7 +1,9 @@
 """Cards of rules: descriptions in JSON files next to the weights.
 
 The card of runs/mine/rule.npz is runs/mine/rule.json. Discovery writes it, and
-`registry.load_with_card` reads it; rules can be loaded without a card.
+`registry.load_with_card` reads it; rules can be loaded without a card. That of
+disco103 is in `sources.PUBLISHED`, and `registry.card_of_class` makes those of
+hand-designed rules, from `recommended` of their class.
 """
 
 import collections

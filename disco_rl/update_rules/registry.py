@@ -158,15 +158,19 @@ def load_with_card(
 ) -> LoadedRule:
   """Loads a rule, its parameters and its card.
 
+  The first source that has a value of a setting takes precedence: `settings`,
+  the file, the card's `settings` of its discovery, the default of the class.
+  The network is always the file's. What the card recommends is not used here:
+  `agent.resolution.resolve` puts it above all but `settings`.
+
   A line on the standard error stream reports settings that differ from those
   with which the rule was discovered.
 
   Args:
     name_or_path: One of `names`, the path of an npz file of weights, or an
       address on the Hugging Face Hub. `sources.locate` finds the file.
-    **settings: Fields of the rule's class, which replace the values on its card
-      and in the file. Names that are not fields are ignored, so that one set of
-      settings can serve several rules.
+    **settings: Fields of the rule's class. Names that are not fields are
+      ignored, so that one set of settings can serve several rules.
 
   Raises:
     ValueError: The name is unknown, or the file does not contain a rule.
