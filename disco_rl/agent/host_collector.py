@@ -1,20 +1,21 @@
 """Collects batches from environments that step on the host.
 
 `cohort` joins environments and collectors. From an environment to a batch:
-  step the simulators                      environments.host.sequential, or the
-                                           module of the suite
+  step the simulators                      environments.host.sequential, for
+                                           images environments.host.image_vector
   check the data                           environments.host.adapters
   stack frames                             environments.host.frame_stack
   in a thread with a time limit            environments.host.timeouts
   as one batch of several agents,
   in discovery                             environments.host.joined
-  act; record a rollout                    host_actor
-  pack it into rows of bytes               trajectory_rows
-  store them                               host_replay, runtime.row_log
+  act; record a rollout                    `host_actor.HostActor.unroll`
+  pack it into rows of bytes; store them   `host_replay.HostReplay.add`
   draw slots of batches                    `Agent.sample_slots`
-  unpack the batch                         trajectory_rows
+  read and unpack the batch                `HostReplay.gather`,
+                                           `trajectory_rows.RowFormat.unpack`
   normalize rewards, in training           `Agent.normalize_rewards`
-  hand it to the learner                   training.parallel; in discovery
+  hand it to the learner                   `parallel.HostTraining.attempt`; in
+                                           discovery
                                            `host_group.HostGroup._make_updates`
 """
 

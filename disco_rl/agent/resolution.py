@@ -2,7 +2,15 @@
 
 The first source that has a value takes precedence, in this order: the user (a
 flag or an argument, then a file of configs/), the card of the rule, the size of
-the task, the default of the record.
+the task, the default of the record. With `sizes='paper'` the paper's sizes come
+before what the card says of small agents. From a flag to the optimizer:
+  read flags over a file of configs/       `launch.common.settings`
+  divide them; load the rule               `training.config.resolve`
+  choose what is unset                     `resolve`
+  make the agent and its optimizer         `agent.make`, `make_optimizer`
+Settings of a rule have the defaults of its class, such as `disco.Disco`; above
+these are those of its discovery, from its file and its card, what the card
+recommends, and what the user gives (`registry.load_with_card`).
 
 So a setting whose resolved value is given explicitly changes no other setting,
 and a value that is given is the one that is used.

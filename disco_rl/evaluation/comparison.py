@@ -1,6 +1,12 @@
 """Compares rules over benchmarks, from the metrics of their runs.
 
 Reports on sweeps and protocols use it; `disco-rl compare` uses `contrasts`.
+From metrics to a report:
+  metrics.csv of a run to a curve          `learning_curves.read_curve`
+  runs to results                          `planned_runs.read`; of discoveries
+                                           `held_out_results.read_all`
+  results to a comparison                  `compare`
+  comparisons to a page                    `report.write`
 """
 
 from collections.abc import Iterator

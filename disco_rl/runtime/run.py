@@ -16,9 +16,11 @@ Training and discovery share it:
 A checkpoint contains what `MetaStep.to_tree` of discovery, or
 `TrainingRun._content` of training, makes of the state, and the seconds so far;
 in discovery also what `selection` knows of earlier rules. Of agents these are
-their `inner_loop.Member` and `agent.AgentState`. `Run.save` hands it to
-`checkpointing.Checkpointer`, which writes it with Orbax. Replay of environments
-on the host is written before it, to replay/, by
+their `agent.AgentState`: the learner (parameters, optimizer, the rule's state),
+what acts, replay or its counters; in discovery their `inner_loop.Member`, which
+also has the meta-value network and Adam's moments of the meta-gradient.
+`Run.save` hands it to `checkpointing.Checkpointer`, which writes it with Orbax.
+Replay of environments on the host is written before it, to replay/, by
 `agent.cohort.Cohort.save_replays`.
 """
 
