@@ -111,10 +111,7 @@ _MINATAR = {
   'hidden_sizes': (256, 256),
   'action_model_lstm': 64,
   'action_model_head': 64,
-  'by_rule': {
-    'disco103': {**_REPLAY, 'reward_scale': 1.0},
-    'actor_critic': _REPLAY,
-  },
+  'by_rule': {'disco103': {**_REPLAY, 'reward_scale': 1.0}},
 }
 _CATCH_REPLAY = {
   'unroll_length': 28,
@@ -163,7 +160,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'updates': 4500,
     'torso': 'impala',
     'hidden_sizes': (256,),
-    'by_rule': {'disco103': _REPLAY, 'actor_critic': _REPLAY},
+    'by_rule': {'disco103': _REPLAY},
   },
   'atari42': {
     **_MINATAR,

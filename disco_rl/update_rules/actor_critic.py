@@ -69,6 +69,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     'max_abs_value': 20.0,
     'images': {
       'separate_torsos': False,
+      'activation': 'relu',
       'entropy_cost': 0.05,
       'num_bins': 601,
       'max_abs_value': 300.0,

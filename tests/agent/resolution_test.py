@@ -257,6 +257,10 @@ def test_sizes_follow_the_task_or_are_those_of_the_paper() -> None:
   assert image.network.torso.kind == 'impala'
   assert image.network.torso.channels == (16,)
   assert vector.batch_size == image.batch_size == 8
+  for rule in ('actor_critic', 'ppo'):
+    # After convolutions PPO does not learn with tanh.
+    found = [resolve(rule, x)[0].network.torso for x in (VECTOR, IMAGE)]
+    assert [x.activation for x in found] == ['tanh', 'relu']
   vector, image = (resolve('general', x, 'paper')[0] for x in (VECTOR, IMAGE))
   assert vector == agent_lib.AgentConfig()
   assert image.network.torso.kind == 'resnet'
@@ -501,8 +505,10 @@ def test_what_was_chosen_for_one_rule_reaches_no_other() -> None:
   for found in (actor_critic, ppo):
     assert found['learning_rate'] != disco103['learning_rate']
     assert found['replay_capacity'] == found['num_environments']
-  general = at_starting_point('evaluate:asterix', 'general', {})
-  assert general['reward_scale'] == 1.0
+  for rule in ('general', 'actor_critic', 'ppo'):
+    found = at_starting_point('evaluate:asterix', rule, {})
+    assert found.get('reward_scale', 1.0) == 1.0
+    assert found['replay_capacity'] == found['num_environments']
   with pytest.raises(ValueError, match='by_rule.ppo has no setting .lerning'):
     settings = evaluate.get_config('catch').to_dict()
     training_config.config_of(
