@@ -99,6 +99,14 @@ BENCHMARKS = {
 }
 # Settings of Disco103 and its optimizer; other rules have their own.
 _OF_DISCO103 = ('learning_rate', 'weight_decay', 'max_abs_update', 'discount')
+# Baselines' values of raw scores, which reach tens of thousands in some games.
+_OF_LARGE_SCORES = {'num_bins': 601, 'max_abs_value': 300.0}
+_LARGE_SCORES = {
+  benchmark: dict.fromkeys(
+    ('actor_critic', 'policy_gradient', 'ppo'), _OF_LARGE_SCORES
+  )
+  for benchmark in ('atari', 'nethack')
+}
 # Torso -> convolutional stages and dense layers. Those of 'impala' are from the
 # IMPALA paper, and those of 'resnet' are from the DiscoRL paper.
 _TORSOS = {
@@ -128,7 +136,8 @@ def settings(name: str, until: float | None = None) -> dict[str, Any]:
         'warm_up_updates': updates_in(benchmark.warm_up_steps),
         'decay_updates': updates_in(benchmark.steps) if benchmark.decays else 0,
         **{name: getattr(benchmark, name) for name in _OF_DISCO103},
-      }
+      },
+      **_LARGE_SCORES.get(name, {}),
     },
     'sizes': 'paper',
     'updates': updates_in(until or benchmark.steps),

@@ -8,8 +8,8 @@ state, `inner_loop.Member`; and an outer learner, Adam (`meta_update`).
 To add an estimator, write its file with two classes: its settings, an
 `EstimatorConfig` whose fields become flags (see `runtime.versions`), and what
 `on_device` makes of them. Then add a field to `registry.Estimators`, whose name
-selects it, that name to the meaning of `MetaTrainingConfig.estimator`, and a
-variant to configs/ablations.py and a row to docs/how-it-works.md. If its
+selects it, that name to the meaning of `MetaTrainingConfig.estimator`, a
+variant to configs/ablations.py, and a row to docs/how-it-works.md. If its
 objective is the reward alone, it sets `has_outer_loss` to False.
 """
 

@@ -52,7 +52,8 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
   # 0.97. On CartPole half the learning rate is steadier: five agents have 274
   # after 100,000 steps, and 485 if greedy, instead of 240 and 250.
   # With bins up to 300, one of three agents did not learn Catch 6x5 in 300
-  # updates; with 101 or 601 bins up to 20, ten of ten did.
+  # updates; with 101 or 601 bins up to 20, ten of ten did. Rewards of games may
+  # be larger: bins up to 60 stand for values up to 3,325.
   recommended: ClassVar[Mapping[str, object]] = {
     'learning_rate': 1e-3,
     'separate_torsos': True,
@@ -71,8 +72,8 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
       'separate_torsos': False,
       'activation': 'relu',
       'entropy_cost': 0.05,
-      'num_bins': 601,
-      'max_abs_value': 300.0,
+      'num_bins': 301,
+      'max_abs_value': 60.0,
     },
   }
   # A value lies between two bins.

@@ -209,7 +209,7 @@ def test_paths_and_objects_bring_the_same_as_names(
   assert resolve(path) == by_launcher(str(path)) == expected
   assert by_trainer(path, monkeypatch) == expected
   _, rule = resolve('actor_critic', IMAGE)
-  assert (rule['num_bins'], rule['max_abs_value']) == (601, 300.0)
+  assert (rule['num_bins'], rule['max_abs_value']) == (301, 60.0)
 
 
 @pytest.mark.parametrize(
@@ -505,6 +505,9 @@ def test_what_was_chosen_for_one_rule_reaches_no_other() -> None:
   for found in (actor_critic, ppo):
     assert found['learning_rate'] != disco103['learning_rate']
     assert found['replay_capacity'] == found['num_environments']
+  for rule in ('actor_critic', 'ppo'):
+    found = at_starting_point('evaluate:atari', rule, {})
+    assert (found['num_bins'], found['max_abs_value']) == (601, 300.0)
   for rule in ('general', 'actor_critic', 'ppo'):
     found = at_starting_point('evaluate:asterix', rule, {})
     assert found.get('reward_scale', 1.0) == 1.0
