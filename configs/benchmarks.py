@@ -34,6 +34,7 @@ class Benchmark:
   discount: float = 0.997
   core_lstm: int = 0
   frame_stack: int | None = None  # None: the default of the family.
+  has_large_scores: bool = False  # Whether scores reach tens of thousands.
 
 
 BENCHMARKS = {
@@ -43,6 +44,7 @@ BENCHMARKS = {
     num_environments=5,
     warm_up_steps=5e6,
     action_repeat=4,
+    has_large_scores=True,
   ),
   'crafter': Benchmark(
     environment='crafter',
@@ -81,6 +83,7 @@ BENCHMARKS = {
     weight_decay=0.03,
     warm_up_steps=1e7,  # Out of 2e8 (Table 6); Fig. 2e shows up to 2e9.
     max_abs_update=0.3,
+    has_large_scores=True,
   ),
   'procgen': Benchmark(
     environment='procgen/coinrun',
@@ -99,14 +102,9 @@ BENCHMARKS = {
 }
 # Settings of Disco103 and its optimizer; other rules have their own.
 _OF_DISCO103 = ('learning_rate', 'weight_decay', 'max_abs_update', 'discount')
-# Baselines' values of raw scores, which reach tens of thousands in some games.
+# What baselines need where scores are large; the bins of others reach as far.
+_BASELINES = ('actor_critic', 'policy_gradient', 'ppo')
 _OF_LARGE_SCORES = {'num_bins': 601, 'max_abs_value': 300.0}
-_LARGE_SCORES = {
-  benchmark: dict.fromkeys(
-    ('actor_critic', 'policy_gradient', 'ppo'), _OF_LARGE_SCORES
-  )
-  for benchmark in ('atari', 'nethack')
-}
 # Torso -> convolutional stages and dense layers. Those of 'impala' are from the
 # IMPALA paper, and those of 'resnet' are from the DiscoRL paper.
 _TORSOS = {
@@ -137,7 +135,9 @@ def settings(name: str, until: float | None = None) -> dict[str, Any]:
         'decay_updates': updates_in(benchmark.steps) if benchmark.decays else 0,
         **{name: getattr(benchmark, name) for name in _OF_DISCO103},
       },
-      **_LARGE_SCORES.get(name, {}),
+      **dict.fromkeys(
+        _BASELINES if benchmark.has_large_scores else (), _OF_LARGE_SCORES
+      ),
     },
     'sizes': 'paper',
     'updates': updates_in(until or benchmark.steps),
@@ -157,6 +157,7 @@ def settings(name: str, until: float | None = None) -> dict[str, Any]:
     'steps',
     'warm_up_steps',
     'replay_steps',
+    'has_large_scores',
     *_OF_DISCO103,
   ):
     del changes[field]

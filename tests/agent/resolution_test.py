@@ -508,9 +508,10 @@ def test_what_was_chosen_for_one_rule_reaches_no_other() -> None:
   for rule in ('actor_critic', 'ppo'):
     found = at_starting_point('evaluate:atari', rule, {})
     assert (found['num_bins'], found['max_abs_value']) == (601, 300.0)
+  general = at_starting_point('evaluate:asterix', 'general', {})
+  assert general['reward_scale'] == 1.0
   for rule in ('general', 'actor_critic', 'ppo'):
     found = at_starting_point('evaluate:asterix', rule, {})
-    assert found.get('reward_scale', 1.0) == 1.0
     assert found['replay_capacity'] == found['num_environments']
   with pytest.raises(ValueError, match='by_rule.ppo has no setting .lerning'):
     settings = evaluate.get_config('catch').to_dict()
