@@ -1,0 +1,141 @@
+"""Scores discovered rules in many environments, with few compiled programs.
+
+  python -m benchmarks.rule_scores --rules=general,imitation \
+    --environments=random_grid/200,random_grid/201 --learning_rates=5e-3,1e-2 \
+    --output=runs/scores.csv
+
+Agents learn as by `disco-rl sweep --config=evaluate:general`, which needs a
+process for each rule, environment and rate. Here rules that differ only in
+their parameters, such as discoveries of one recipe, share a program. A row of
+--output is the normalized score of an agent; see docs/evaluate.md. Rows that
+are in the file are not made again.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import csv
+import itertools
+import pathlib
+from typing import Any
+
+from absl import app
+from absl import flags
+import jax
+import numpy as np
+
+from configs import evaluate
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import episodes
+from disco_rl.environments import registry as environments
+from disco_rl.evaluation import normalization
+from disco_rl.training import config as training_config
+from disco_rl.training import parallel
+
+_RULES = flags.DEFINE_list('rules', [], 'Names or files of rules.')
+_ENVIRONMENTS = flags.DEFINE_list('environments', [], 'Names with a scale.')
+_RATES = flags.DEFINE_list('learning_rates', ['1e-2'], 'The learning rates.')
+_ROLLOUTS = flags.DEFINE_integer('rollouts', 500, 'Rollouts of each agent.', 1)
+_UPDATES_PER_ROLLOUT = flags.DEFINE_integer(
+  'updates_per_rollout', 1, 'Updates of each rollout.', 1
+)
+_SEEDS = flags.DEFINE_integer('seeds', 3, 'The number of agents.', 1)
+_SEED = flags.DEFINE_integer('seed', 0, 'The seed of the first agent.', 0)
+_OUTPUT = flags.DEFINE_string(
+  'output', 'runs/rule_scores.csv', 'The file to which rows are added.'
+)
+
+COLUMNS = (
+  *('rule', 'environment', 'learning_rate', 'updates_per_rollout'),
+  *('agent', 'score'),
+)
+
+
+def scores(
+  names: Sequence[str], settings: Mapping[str, Any], rollouts: int
+) -> Iterator[tuple[str, np.ndarray]]:
+  """Trains agents in one environment by several rules.
+
+  Args:
+    names: Names or files of rules.
+    settings: Flat settings as of disco-rl train, without a rule.
+    rollouts: The number of rollouts of each agent.
+
+  Yields:
+    The name of a rule, and its agents' normalized scores: of the mean return
+    of their last 100 episodes.
+  """
+  trainings: list[tuple[object, parallel.DeviceTraining]] = []
+  for name in names:
+    config, loaded = training_config.resolve(
+      {**settings, 'rule': name}, rollouts
+    )
+    scale = normalization.find_scale(config.environment)
+    if scale is None:
+      raise ValueError(f'{config.environment} has no scale of scores.')
+    kind = (config.agent, loaded.rule)
+    training = next((x for of, x in trainings if of == kind), None)
+    if training is None:
+      environment = environments.make(
+        config.environment,
+        config.seeds * config.agent.num_environments,
+        config.seed,
+      )
+      agent = agent_lib.make(config.agent, environment.spec, loaded.rule)
+      made = parallel.make(agent, environment, config.seeds)
+      if not isinstance(made, parallel.DeviceTraining):
+        raise ValueError(f'{config.environment} is not on the device.')
+      training = made
+      trainings.append((kind, training))
+    keys = jax.vmap(jax.random.key)(config.seed + np.arange(config.seeds))
+    state, _ = training.advance(
+      loaded.params, training.init(keys), config.updates
+    )
+    returns = episodes.mean_return_on_host(state.acting.episodes)
+    yield name, scale.normalize(returns)
+
+
+def _done(path: pathlib.Path) -> set[tuple[str, ...]]:
+  """Returns rule, environment, rate and updates of the rows of a file."""
+  if not path.exists():
+    return set()
+  with path.open(newline='') as file:
+    return {tuple(row[x] for x in COLUMNS[:4]) for row in csv.DictReader(file)}
+
+
+def main(argv: Sequence[str]) -> None:
+  """Scores what is missing."""
+  del argv
+  path = pathlib.Path(_OUTPUT.value)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  done, updates = _done(path), str(_UPDATES_PER_ROLLOUT.value)
+  base = evaluate.get_config('general').to_dict()
+  for rate, environment in itertools.product(_RATES.value, _ENVIRONMENTS.value):
+    missing = [
+      name
+      for name in _RULES.value
+      if (name, environment, rate, updates) not in done
+    ]
+    settings = {
+      **base,
+      'environment': environment,
+      'learning_rate': float(rate),
+      'updates_per_rollout': int(updates),
+      'seeds': _SEEDS.value,
+      'seed': _SEED.value,
+    }
+    for name, values in scores(missing, settings, _ROLLOUTS.value):
+      is_new = not path.exists()
+      with path.open('a', newline='') as file:
+        writer = csv.writer(file, lineterminator='\n')
+        if is_new:
+          writer.writerow(COLUMNS)
+        writer.writerows(
+          (name, environment, rate, updates, i, f'{score:.4f}')
+          for i, score in enumerate(values)
+        )
+      print(name, environment, rate, f'{np.mean(values):.3f}', flush=True)
+
+
+if __name__ == '__main__':
+  app.run(main)
