@@ -11,6 +11,7 @@ their parameters, such as discoveries of one recipe, share a program. A row of
 are in the file are not made again.
 """
 
+import argparse
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -19,8 +20,6 @@ import itertools
 import pathlib
 from typing import Any
 
-from absl import app
-from absl import flags
 import jax
 import numpy as np
 
@@ -31,19 +30,6 @@ from disco_rl.environments import registry as environments
 from disco_rl.evaluation import normalization
 from disco_rl.training import config as training_config
 from disco_rl.training import parallel
-
-_RULES = flags.DEFINE_list('rules', [], 'Names or files of rules.')
-_ENVIRONMENTS = flags.DEFINE_list('environments', [], 'Names with a scale.')
-_RATES = flags.DEFINE_list('learning_rates', ['1e-2'], 'The learning rates.')
-_ROLLOUTS = flags.DEFINE_integer('rollouts', 500, 'Rollouts of each agent.', 1)
-_UPDATES_PER_ROLLOUT = flags.DEFINE_integer(
-  'updates_per_rollout', 1, 'Updates of each rollout.', 1
-)
-_SEEDS = flags.DEFINE_integer('seeds', 3, 'The number of agents.', 1)
-_SEED = flags.DEFINE_integer('seed', 0, 'The seed of the first agent.', 0)
-_OUTPUT = flags.DEFINE_string(
-  'output', 'runs/rule_scores.csv', 'The file to which rows are added.'
-)
 
 COLUMNS = (
   *('rule', 'environment', 'learning_rate', 'updates_per_rollout'),
@@ -103,17 +89,34 @@ def _done(path: pathlib.Path) -> set[tuple[str, ...]]:
     return {tuple(row[x] for x in COLUMNS[:4]) for row in csv.DictReader(file)}
 
 
-def main(argv: Sequence[str]) -> None:
+def _arguments() -> argparse.Namespace:
+  """Reads the command line."""
+  parser = argparse.ArgumentParser(description=__doc__)
+  names = lambda text: text.split(',')
+  parser.add_argument('--rules', type=names, required=True)
+  parser.add_argument('--environments', type=names, required=True)
+  parser.add_argument('--learning_rates', type=names, default=['1e-2'])
+  parser.add_argument('--rollouts', type=int, default=500)
+  parser.add_argument('--updates_per_rollout', type=int, default=1)
+  parser.add_argument('--seeds', type=int, default=3, help='number of agents')
+  parser.add_argument('--seed', type=int, default=0, help='of the first agent')
+  parser.add_argument('--output', default='runs/rule_scores.csv')
+  return parser.parse_args()
+
+
+def main() -> None:
   """Scores what is missing."""
-  del argv
-  path = pathlib.Path(_OUTPUT.value)
+  arguments = _arguments()
+  path = pathlib.Path(arguments.output)
   path.parent.mkdir(parents=True, exist_ok=True)
-  done, updates = _done(path), str(_UPDATES_PER_ROLLOUT.value)
+  done, updates = _done(path), str(arguments.updates_per_rollout)
   base = evaluate.get_config('general').to_dict()
-  for rate, environment in itertools.product(_RATES.value, _ENVIRONMENTS.value):
+  for rate, environment in itertools.product(
+    arguments.learning_rates, arguments.environments
+  ):
     missing = [
       name
-      for name in _RULES.value
+      for name in arguments.rules
       if (name, environment, rate, updates) not in done
     ]
     settings = {
@@ -121,10 +124,10 @@ def main(argv: Sequence[str]) -> None:
       'environment': environment,
       'learning_rate': float(rate),
       'updates_per_rollout': int(updates),
-      'seeds': _SEEDS.value,
-      'seed': _SEED.value,
+      'seeds': arguments.seeds,
+      'seed': arguments.seed,
     }
-    for name, values in scores(missing, settings, _ROLLOUTS.value):
+    for name, values in scores(missing, settings, arguments.rollouts):
       is_new = not path.exists()
       with path.open('a', newline='') as file:
         writer = csv.writer(file, lineterminator='\n')
@@ -138,4 +141,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  main()

@@ -415,6 +415,26 @@ def _choices() -> Iterator[str]:
   yield '\n'.join(lines)
 
 
+def _windows() -> Iterator[str]:
+  """Tabulates docs/data/windows.csv; validation chooses learning rates."""
+  validation = {*_import('configs.protocol').VALIDATION}
+  scores: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+  for row in _data('windows.csv'):
+    of_rate = scores.setdefault(row['rule'], {}).setdefault(
+      row['learning_rate'], ([], [])
+    )
+    of_rate[row['environment'] not in validation].append(float(row['score']))
+  lines = [
+    '| rule | learning rate | validation | unseen grid worlds |',
+    '|---|---|---|---|',
+  ]
+  for rule, by_rate in scores.items():
+    rate = max(by_rate, key=lambda x: statistics.fmean(by_rate[x][0]))
+    means = (f'{statistics.fmean(x):.2f}' for x in by_rate[rate])
+    lines.append(f'| `{rule}` | {rate} | {" | ".join(means)} |')
+  yield '\n'.join(lines)
+
+
 def _intervals(
   title: str,
   budgets: Iterable[_Scores],
@@ -695,6 +715,7 @@ _PARTS = {
   'protocol': _protocol,
   'differences': _differences,
   'choices': _choices,
+  'windows': _windows,
   'settings': _settings,
   'changes': _changes,
   'reference': _reference,
