@@ -33,7 +33,7 @@ from disco_rl.training import parallel
 
 COLUMNS = (
   *('rule', 'environment', 'learning_rate', 'updates_per_rollout'),
-  *('agent', 'score'),
+  *('rollouts', 'seed', 'score'),
 )
 
 
@@ -82,11 +82,11 @@ def scores(
 
 
 def _done(path: pathlib.Path) -> set[tuple[str, ...]]:
-  """Returns rule, environment, rate and updates of the rows of a file."""
+  """Returns all columns but the score of the rows of a file."""
   if not path.exists():
     return set()
   with path.open(newline='') as file:
-    return {tuple(row[x] for x in COLUMNS[:4]) for row in csv.DictReader(file)}
+    return {tuple(row[x] for x in COLUMNS[:-1]) for row in csv.DictReader(file)}
 
 
 def _arguments() -> argparse.Namespace:
@@ -109,33 +109,39 @@ def main() -> None:
   arguments = _arguments()
   path = pathlib.Path(arguments.output)
   path.parent.mkdir(parents=True, exist_ok=True)
-  done, updates = _done(path), str(arguments.updates_per_rollout)
+  done = _done(path)
+  updates, rollouts = arguments.updates_per_rollout, arguments.rollouts
+  seeds = range(arguments.seed, arguments.seed + arguments.seeds)
   base = evaluate.get_config('general').to_dict()
   for rate, environment in itertools.product(
     arguments.learning_rates, arguments.environments
   ):
-    missing = [
-      name
-      for name in arguments.rules
-      if (name, environment, rate, updates) not in done
-    ]
     settings = {
       **base,
       'environment': environment,
       'learning_rate': float(rate),
-      'updates_per_rollout': int(updates),
+      'updates_per_rollout': updates,
       'seeds': arguments.seeds,
       'seed': arguments.seed,
     }
-    for name, values in scores(missing, settings, arguments.rollouts):
+    keys = {
+      name: [
+        (name, environment, rate, str(updates), str(rollouts), str(seed))
+        for seed in seeds
+      ]
+      for name in arguments.rules
+    }
+    missing = [name for name in keys if not {*keys[name]} <= done]
+    for name, values in scores(missing, settings, rollouts):
       is_new = not path.exists()
       with path.open('a', newline='') as file:
         writer = csv.writer(file, lineterminator='\n')
         if is_new:
           writer.writerow(COLUMNS)
         writer.writerows(
-          (name, environment, rate, updates, i, f'{score:.4f}')
-          for i, score in enumerate(values)
+          (*key, f'{score:.4f}')
+          for key, score in zip(keys[name], values)
+          if key not in done
         )
       print(name, environment, rate, f'{np.mean(values):.3f}', flush=True)
 
