@@ -56,9 +56,9 @@ def scores(
     config, loaded = training_config.resolve(
       {**settings, 'rule': name}, rollouts
     )
-    scale = normalization.find_scale(config.environment)
+    scale = normalization.find_scale_of_returns(config.environment)
     if scale is None:
-      raise ValueError(f'{config.environment} has no scale of scores.')
+      raise ValueError(f'{config.environment} has no scale of returns.')
     kind = (config.agent, loaded.rule)
     training = next((x for of, x in trainings if of == kind), None)
     if training is None:
