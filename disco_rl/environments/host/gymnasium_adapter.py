@@ -231,7 +231,7 @@ class _Simulator(sequential.Simulator):
 
   def step(self, action: int) -> tuple[types.PyTree, float, bool, bool]:
     returned = self._env.step(self._decode(np.asarray(action)))
-    if not isinstance(returned, tuple | list) or len(returned) != 5:
+    if not isinstance(returned, (tuple, list)) or len(returned) != 5:
       raise TypeError(
         f'step returned {_outline(returned)}, but Gymnasium requires '
         '(observation, reward, terminated, truncated, info)'

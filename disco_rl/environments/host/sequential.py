@@ -1,7 +1,6 @@
 """Several simulators of one environment each, as one host environment."""
 
 from collections.abc import Sequence
-import functools
 from typing import Protocol
 import warnings
 
@@ -148,34 +147,45 @@ class SequentialEnvironment(adapters.Adapter):
       lambda x: np.empty((number, *x.shape), x.dtype), self._raw
     )
     outcomes = []
+
+    def copy(stack: np.ndarray, value: types.PyTree, path: str) -> None:
+      # Most need no checks, and each step of each simulator comes by here.
+      if (
+        type(value) is np.ndarray
+        and value.dtype == stack.dtype
+        and value.shape == stack.shape[1:]
+      ):
+        stack[i] = value
+      else:
+        _copy(i, self._standstill, stack, value, path)
+
     for i, (simulator, a, is_first) in enumerate(
       zip(self._simulators, action.tolist(), is_resetting.tolist())
     ):
       try:
-        observation, *outcome = (
+        outcome = (
           (simulator.reset(), 0.0, False, False)
           if is_first
           else simulator.step(a)
         )
-        copy = functools.partial(_copy, i, self._standstill)
-        data_checks.select(stacked, observation, copy)
+        data_checks.select(stacked, outcome[0], copy)
       except Exception as error:
         is_located = isinstance(error, data_checks.SimulatorError)
         raise data_checks.SimulatorError(
           f'environment {i} of {number}: {error if is_located else repr(error)}'
         ) from error
-      outcomes.append(outcome)
-      self._count(i, a, is_first)
+      outcomes.append(outcome[1:])
+    self._count(action, is_resetting)
     return self.encode(stacked), *zip(*outcomes)
 
-  def _count(self, i: int, action: int, is_first: bool) -> None:
-    """Keeps what the i-th simulator has done, so that it can be restored."""
-    if is_first:
-      self._episodes[i] += 1
-      self._taken[i] = 0
-    elif self._past is not None:
-      self._past[i, self._taken[i]] = action
-      self._taken[i] += 1
+  def _count(self, action: np.ndarray, is_resetting: np.ndarray) -> None:
+    """Keeps what simulators have done, so that they can be restored."""
+    self._episodes += is_resetting
+    if self._past is not None:
+      (acting,) = np.nonzero(~is_resetting)
+      self._past[acting, self._taken[acting]] = action[acting]
+      self._taken += 1
+    self._taken[is_resetting] = 0
 
 
 def _copy(
