@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import difflib
+import functools
 import inspect
 import math
 import numbers
@@ -433,11 +434,14 @@ def _describe(record: type, field: dataclasses.Field[object]) -> Setting:
   return Setting(name, field.type, _flat(default, field.type), meaning)
 
 
+# Doors list the settings of the same records again and again.
+_clean = functools.cache(inspect.cleandoc)
+
+
+@functools.cache
 def _meanings(record: type) -> dict[str, str]:
   """Parses the `Attributes:` of the record's own docstring, by field."""
-  _, _, attributes = inspect.cleandoc(record.__doc__ or '').partition(
-    'Attributes:\n'
-  )
+  _, _, attributes = _clean(record.__doc__ or '').partition('Attributes:\n')
   return {
     name: ' '.join(text.split())
     for name, text in re.findall(
@@ -447,7 +451,7 @@ def _meanings(record: type) -> dict[str, str]:
 
 
 def _first_line(record: type) -> str:
-  return inspect.cleandoc(record.__doc__ or '').partition('\n')[0].rstrip('.')
+  return _clean(record.__doc__ or '').partition('\n')[0].rstrip('.')
 
 
 def _parse(annotation: Any) -> tuple[Any, tuple[object, ...]]:
