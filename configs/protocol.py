@@ -31,7 +31,8 @@ _OF_RUNS = (
 def get_config() -> ml_collections.ConfigDict:
   """Returns the declarations, and the settings that all runs share."""
   config = evaluate.base()
-  # The same data and networks for all; the rest comes from each rule's card.
+  # The same data and layers for all. The rest comes from each rule's card, such
+  # as a torso for the values of hand-designed rules.
   config.update(evaluate.SMALL_AGENT)
   for name in _OF_RUNS:
     del config[name]

@@ -418,20 +418,61 @@ def _choices() -> Iterator[str]:
 def _windows() -> Iterator[str]:
   """Tabulates docs/data/windows.csv; validation chooses learning rates."""
   validation = {*_import('configs.protocol').VALIDATION}
-  scores: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+  # Rule -> learning rate -> tasks -> scores. Tests are taken by tens.
+  scores: dict[str, dict[str, dict[str, list[float]]]] = {}
   for row in _data('windows.csv'):
+    task = row['environment']
+    tasks = 'validation' if task in validation else f'{task[:-1]}0 to 9'
     of_rate = scores.setdefault(row['rule'], {}).setdefault(
-      row['learning_rate'], ([], [])
+      row['learning_rate'], {}
     )
-    of_rate[row['environment'] not in validation].append(float(row['score']))
+    of_rate.setdefault(tasks, []).append(float(row['score']))
+  titles = ['validation', 'random_grid/200 to 9', 'random_grid/210 to 9']
   lines = [
-    '| rule | learning rate | validation | unseen grid worlds |',
-    '|---|---|---|---|',
+    f'| rule | learning rate | {" | ".join(titles)} |',
+    '|---|---' + '|---' * len(titles) + '|',
   ]
   for rule, by_rate in scores.items():
-    rate = max(by_rate, key=lambda x: statistics.fmean(by_rate[x][0]))
-    means = (f'{statistics.fmean(x):.2f}' for x in by_rate[rate])
+    rate = max(by_rate, key=lambda x: statistics.fmean(by_rate[x][titles[0]]))
+    means = (
+      f'{statistics.fmean(by_rate[rate][x]):.2f}' if x in by_rate[rate] else ''
+      for x in titles
+    )
     lines.append(f'| `{rule}` | {rate} | {" | ".join(means)} |')
+  yield '\n'.join(lines)
+
+
+def _torsos() -> Iterator[str]:
+  """Tabulates docs/data/torsos.csv, with levels resampled."""
+  lib = _import('disco_rl.maths.statistics')
+  scores: dict[str, dict[str, dict[str, list[float]]]] = {}
+  for row in _data('torsos.csv'):
+    by_level = scores.setdefault(row['rule'], {}).setdefault(row['torsos'], {})
+    by_level.setdefault(row['environment'], []).append(float(row['score']))
+  rules = {
+    rule: {x: np.array([*own.values()]).T for x, own in by_torsos.items()}
+    for rule, by_torsos in scores.items()
+  }
+  lines = [
+    '| rule | one torso | two | two minus one | two, minus two of `general` |',
+    '|---|---|---|---|---|',
+  ]
+  for rule, found in rules.items():
+    cells = [
+      _interval(lib.estimate(lib.mean, found[x], resampled='levels'))
+      if x in found
+      else ''
+      for x in ('1', '2')
+    ]
+    for one in (found.get('1'), rules['general']['2']):
+      is_itself = one is None or one is found['2']
+      difference = (
+        None
+        if is_itself
+        else lib.estimate(lib.difference, found['2'], one, resampled='levels')
+      )
+      cells.append(_interval(difference, '+') if difference else '')
+    lines.append(f'| `{rule}` | {" | ".join(cells)} |')
   yield '\n'.join(lines)
 
 
@@ -716,6 +757,7 @@ _PARTS = {
   'differences': _differences,
   'choices': _choices,
   'windows': _windows,
+  'torsos': _torsos,
   'settings': _settings,
   'changes': _changes,
   'reference': _reference,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 from typing import Any
 from typing import SupportsFloat
@@ -255,9 +256,12 @@ def narrowed(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
       large that float32 does not tell it from the next whole number, such as
       the seconds since 1970. `checked` detects those that are even larger.
   """
-  with np.errstate(over='ignore'):
+  kind, is_wider = array.dtype.kind, array.dtype.itemsize > dtype.itemsize
+  # Only floats overflow with a warning, and entering this context takes longer
+  # than converting the few numbers of most observations.
+  with np.errstate(over='ignore') if kind == 'f' else contextlib.nullcontext():
     converted = array.astype(dtype, copy=False)
-  if array.dtype.kind == 'f' and array.dtype.itemsize > converted.itemsize:
+  if kind == 'f' and is_wider:
     size = np.abs(array)
     is_rounded = (size > _INEXACT) & (size <= LARGEST_OBSERVATION)
     if np.any(is_rounded):
@@ -270,7 +274,7 @@ def narrowed(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         'subtract its start or scale it in the environment, or, if that is '
         f'exact enough, convert it to {converted.dtype} there'
       )
-  if array.dtype.kind in 'iu' and array.dtype.itemsize > converted.itemsize:
+  if kind in 'iu' and is_wider:
     lost = array[converted != array]
     if lost.size:
       raise SimulatorError(

@@ -196,7 +196,7 @@ def _copy(
   path: str,
 ) -> None:
   """Copies an entry of the i-th observation into the stack of all, [B, ...]."""
-  if np.ma.is_masked(value):
+  if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
     warnings.warn(
       f'{path} is a masked array: agents see what lies under its mask. Let the '
       'environment fill it with a number, by `filled`.',
