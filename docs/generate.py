@@ -453,25 +453,27 @@ def _torsos() -> Iterator[str]:
     rule: {x: np.array([*own.values()]).T for x, own in by_torsos.items()}
     for rule, by_torsos in scores.items()
   }
+
+  def cell(statistic: Any, *samples: np.ndarray | None, sign: str = '') -> str:
+    if any(sample is None for sample in samples):
+      return ''
+    return _interval(
+      lib.estimate(statistic, *samples, resampled='levels'), sign
+    )
+
   lines = [
     '| rule | one torso | two | two minus one | two, minus two of `general` |',
     '|---|---|---|---|---|',
   ]
   for rule, found in rules.items():
-    cells = [
-      _interval(lib.estimate(lib.mean, found[x], resampled='levels'))
-      if x in found
-      else ''
-      for x in ('1', '2')
-    ]
-    for one in (found.get('1'), rules['general']['2']):
-      is_itself = one is None or one is found['2']
-      difference = (
-        None
-        if is_itself
-        else lib.estimate(lib.difference, found['2'], one, resampled='levels')
-      )
-      cells.append(_interval(difference, '+') if difference else '')
+    one, two = found.get('1'), found['2']
+    general = None if rule == 'general' else rules['general']['2']
+    cells = (
+      cell(lib.mean, one),
+      cell(lib.mean, two),
+      cell(lib.difference, two, one, sign='+'),
+      cell(lib.difference, two, general, sign='+'),
+    )
     lines.append(f'| `{rule}` | {" | ".join(cells)} |')
   yield '\n'.join(lines)
 
