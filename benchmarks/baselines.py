@@ -14,7 +14,7 @@ steps, to which up to a rollout is added:
 
 Agents that are in the file already are not trained again. The second command
 imports nothing of this package, and so runs where Stable-Baselines3 is
-installed: `pip install stable-baselines3 box2d absl-py`. It trains one
+installed: `pip install stable-baselines3 box2d pygame absl-py`. It trains one
 agent after the other; the first trains all agents of a rule side by side.
 """
 
