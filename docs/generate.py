@@ -24,6 +24,8 @@ import dataclasses
 import difflib
 import importlib
 import inspect
+import itertools
+import math
 import pathlib
 import re
 import statistics
@@ -415,30 +417,144 @@ def _choices() -> Iterator[str]:
   yield '\n'.join(lines)
 
 
+def _chosen_scores(name: str) -> dict[str, tuple[str, dict[str, list[float]]]]:
+  """Reads scores that rules have at learning rates that validation chose.
+
+  Args:
+    name: A file of docs/data, as by benchmarks.rule_scores.
+
+  Returns:
+    By rule the learning rate with the highest mean in the protocol's validation
+    tasks, and its scores by task. A rule without them has one learning rate.
+  """
+  validation = {*_import('configs.protocol').VALIDATION}
+  scores: dict[str, dict[str, dict[str, list[float]]]] = {}
+  for row in _data(name):
+    of_rule = scores.setdefault(row['rule'], {})
+    by_task = of_rule.setdefault(row['learning_rate'], {})
+    by_task.setdefault(row['environment'], []).append(float(row['score']))
+
+  def in_validation(by_task: Mapping[str, list[float]]) -> float:
+    own = [x for task, of in by_task.items() if task in validation for x in of]
+    return statistics.fmean(own) if own else -math.inf
+
+  chosen = {}
+  for rule, by_rate in scores.items():
+    rate = max(by_rate, key=lambda x: in_validation(by_rate[x]))
+    chosen[rule] = rate, by_rate[rate]
+  return chosen
+
+
 def _windows() -> Iterator[str]:
   """Tabulates docs/data/windows.csv; validation chooses learning rates."""
   validation = {*_import('configs.protocol').VALIDATION}
-  # Rule -> learning rate -> tasks -> scores. Tests are taken by tens.
-  scores: dict[str, dict[str, dict[str, list[float]]]] = {}
-  for row in _data('windows.csv'):
-    task = row['environment']
-    tasks = 'validation' if task in validation else f'{task[:-1]}0 to 9'
-    of_rate = scores.setdefault(row['rule'], {}).setdefault(
-      row['learning_rate'], {}
-    )
-    of_rate.setdefault(tasks, []).append(float(row['score']))
   titles = ['validation', 'random_grid/200 to 9', 'random_grid/210 to 9']
   lines = [
     f'| rule | learning rate | {" | ".join(titles)} |',
     '|---|---' + '|---' * len(titles) + '|',
   ]
-  for rule, by_rate in scores.items():
-    rate = max(by_rate, key=lambda x: statistics.fmean(by_rate[x][titles[0]]))
+  for rule, (rate, by_task) in _chosen_scores('windows.csv').items():
+    groups: dict[str, list[float]] = {}
+    for task, own in by_task.items():  # Tests are taken by tens.
+      group = titles[0] if task in validation else f'{task[:-1]}0 to 9'
+      groups.setdefault(group, []).extend(own)
     means = (
-      f'{statistics.fmean(by_rate[rate][x]):.2f}' if x in by_rate[rate] else ''
+      f'{statistics.fmean(groups[x]):.2f}' if x in groups else ''
       for x in titles
     )
     lines.append(f'| `{rule}` | {rate} | {" | ".join(means)} |')
+  yield '\n'.join(lines)
+
+
+# Number of the agents of configs/scaling.py that are in grid worlds.
+_IN_GRIDS = 4
+
+
+class _Discoveries(NamedTuple):
+  """The discoveries of one variant of configs/scaling.py."""
+
+  grid_worlds: str  # A number, or 'all'.
+  levels_met: float
+  iqms: list[float]  # [D], of the new agents of each discovery.
+
+
+def _levels_met(grid_worlds: str) -> float:
+  """Simulates how many levels agents of configs/scaling.py meet, on average.
+
+  Agents meet one level in each lifetime.
+  """
+  lib = _import('disco_rl.meta_training.lifetimes')
+  config = _import('configs.scaling').get_config()
+  settings = lib.LifetimeConfig(config.budgets, config.stagger)
+  trajectories = config.inner_updates * config.num_environments
+  trajectories += config.validation_trajectories
+  steps = trajectories * config.unroll_length
+  rng = np.random.default_rng(0)
+  populations = [lib.init(rng, settings, _IN_GRIDS) for _ in range(250)]
+  lifetimes = lib.Lifetimes(
+    *(np.concatenate(x) for x in zip(*map(dataclasses.astuple, populations)))
+  )
+  lives = np.ones(lifetimes.age.shape, int)
+  for _ in range(config.meta_steps):
+    lifetimes = lib.advance(lifetimes, steps, np.zeros(lives.shape, bool))
+    lives += lifetimes.expired
+    lifetimes = lib.reset_expired(rng, settings, lifetimes)
+  of_population = lives.reshape(-1, _IN_GRIDS).sum(axis=1)
+  if grid_worlds == 'all':
+    return float(np.mean(of_population))
+  size = int(grid_worlds)
+  return statistics.fmean(
+    len({*rng.integers(size, size=n).tolist()}) for n in of_population
+  )
+
+
+def _scaling_scores() -> tuple[list[_Discoveries], dict[str, np.ndarray]]:
+  """Reads docs/data/scaling.csv.
+
+  Returns:
+    The discoveries by increasing number of grid worlds, and the scores [S, E]
+    of rules with names.
+  """
+  lib = _import('disco_rl.maths.statistics')
+  config = _import('configs.scaling')
+  arms: dict[str, list[float]] = {}
+  named = {}
+  for rule, (_, by_task) in _chosen_scores('scaling.csv').items():
+    scores = np.array([by_task[x] for x in config.TESTS]).T
+    if match := re.search(r'grids_(\w+)_\d', rule):
+      arms.setdefault(match[1], []).append(float(lib.iqm(scores)))
+    else:
+      named[rule] = scores
+  found = [_Discoveries(x, _levels_met(x), own) for x, own in arms.items()]
+  return sorted(found, key=lambda x: x.levels_met), named
+
+
+def _scaling() -> Iterator[str]:
+  """Tabulates docs/data/scaling.csv, with intervals over discoveries.
+
+  Intervals of rules with names resample levels.
+  """
+  lib = _import('disco_rl.maths.statistics')
+  arms, named = _scaling_scores()
+  lines = [
+    '| rule | levels met | score | each discovery |',
+    '|---|---|---|---|',
+  ]
+  for arm in arms:
+    lines.append(
+      f'| discovered on {arm.grid_worlds} | {arm.levels_met:.0f} | '
+      f'{_interval(lib.across_discoveries(arm.iqms))} | '
+      f'{", ".join(f"{x:.2f}" for x in arm.iqms)} |'
+    )
+  for x, y in itertools.combinations(reversed(arms), 2):
+    difference = lib.between_recipes(x.iqms, y.iqms)
+    lines.append(
+      f'| {x.grid_worlds} minus {y.grid_worlds} | | '
+      f'{_interval(difference, "+")} | |'
+    )
+  for rule, scores in sorted(named.items(), key=lambda x: -lib.iqm(x[1])):
+    found = lib.estimate(lib.iqm, scores, resampled='levels')
+    lines.append(f'| `{rule}` | | {_interval(found)} | |')
   yield '\n'.join(lines)
 
 
@@ -529,6 +645,34 @@ def _draw_protocol(path: pathlib.Path) -> None:
     ax.grid(visible=False, axis='y')
   panels[0].set_yticks(range(len(rules)), rules)
   panels[0].set_ylim(len(rules) - 0.5, -0.5)
+  plotting.save(fig, path)
+
+
+def _draw_scaling(path: pathlib.Path) -> None:
+  """Draws scores by the number of levels met, with rules for comparison."""
+  lib = _import('disco_rl.maths.statistics')
+  plotting = _import('disco_rl.runtime.plotting')
+  arms, named = _scaling_scores()
+  styles = plotting.lines(named)
+  fig, ax = plotting.panel('grid worlds met', 'score')
+  iqms = {rule: float(lib.iqm(scores)) for rule, scores in named.items()}
+  for rule, iqm in iqms.items():
+    ax.axhline(iqm, **styles[rule], linewidth=1.5)
+  for arm in arms:
+    found = lib.across_discoveries(arm.iqms)
+    at = [arm.levels_met] * 2
+    ax.plot(at, found.ci95, color=plotting.INK, linewidth=4, alpha=0.3)
+    ax.plot([arm.levels_met] * len(arm.iqms), arm.iqms, 'o', color=plotting.INK)
+  ax.set_xscale('log')
+  ax.set_xticks(
+    [x.levels_met for x in arms],
+    [f'{x.levels_met:.0f} (of {x.grid_worlds})' for x in arms],
+  )
+  ax.minorticks_off()
+  ax.set_ylim(0, 1)
+  plotting.label_ends(
+    ax, {rule: (iqms[rule], styles[rule]['color']) for rule in iqms}
+  )
   plotting.save(fig, path)
 
 
@@ -742,7 +886,10 @@ def _item(item: Any) -> str:
 
 
 # Figure of docs/images -> what draws it from docs/data.
-_FIGURES = {'protocol_scores.png': _draw_protocol}
+_FIGURES = {
+  'protocol_scores.png': _draw_protocol,
+  'scaling.png': _draw_scaling,
+}
 _PARTS = {
   'install': _install,
   'colab': _colab,
@@ -759,6 +906,7 @@ _PARTS = {
   'differences': _differences,
   'choices': _choices,
   'windows': _windows,
+  'scaling': _scaling,
   'torsos': _torsos,
   'settings': _settings,
   'changes': _changes,

@@ -17,6 +17,7 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.analysis import recording
 from disco_rl.analysis import scenes
+from disco_rl.environments import base
 from disco_rl.environments.jax_native import exact_returns
 from disco_rl.environments.jax_native import gridworld
 from disco_rl.maths import value_targets
@@ -51,6 +52,9 @@ def measure(
     depends on more than the state.
   """
   world = subject.environments(recording.NUM_TRAJECTORIES)
+  if isinstance(world, base.HostEnvironment):
+    world.close()
+    return None
   if (
     not isinstance(world, gridworld.GridWorld)
     or not world.is_tabular

@@ -131,9 +131,12 @@ class Trainer(policy_lib.Acting):
     config_lib.check('sizes', sizes, resolution.Sizes)
     # Replay on disk needs the folder of a run.
     known = {*config_lib.names(agent_lib.AgentConfig)} - {'replay_on_disk'}
-    _check_names(settings, known)
-    self._names = ' '.join(map(agent_files.name_of, (environment, rule)))
     loaded = rules.load_rule(rule)
+    own = rule_registry.settings_of(loaded.rule)
+    _check_names(
+      settings, known, own, rule if isinstance(rule, str) else 'NAME'
+    )
+    self._names = ' '.join(map(agent_files.name_of, (environment, rule)))
     if isinstance(environment, str):
       registry.import_module(environment)
     source = wrapping.recognize(environment, preprocessing)
@@ -657,15 +660,29 @@ _ELSEWHERE = {
 }
 
 
-def _check_names(given: Collection[str], known: Collection[str]) -> None:
-  """Raises ValueError for a name that is no setting of agents."""
+def _check_names(
+  given: Collection[str],
+  known: Collection[str],
+  of_rule: Collection[str],
+  rule: str,
+) -> None:
+  """Raises ValueError for a name that is no setting of agents.
+
+  Args:
+    given: The names.
+    known: The names of settings of agents.
+    of_rule: The names of settings of the rule.
+    rule: The name of the rule.
+  """
   for name in given:
     here = _ELSEWHERE.get(name, name)
     if here in rule_registry.setting_names() and here not in known:
-      raise ValueError(
-        f'{name} is a setting of rules, {here}: '
-        f"rule=disco_rl.load_rule('general', {here}=...)."
+      remedy = (
+        f'rule=disco_rl.load_rule({rule!r}, {here}=...)'
+        if here in of_rule
+        else f'{rule!r} does not have it'
       )
+      raise ValueError(f'{name} is a setting of rules, {here}: {remedy}.')
     if here != name:
       raise ValueError(f'Trainer has no setting {name!r}: it is called {here}.')
     if (

@@ -136,7 +136,8 @@ def usable_families() -> list[str]:
   """Returns the families whose packages are installed."""
   usable = []
   for name, family in families.FAMILIES.items():
-    with contextlib.suppress(ImportError):
+    # Without its package a family may have no names.
+    with contextlib.suppress(ImportError, StopIteration):
       validate(next(iter(family.names())))
       usable.append(name)
   return usable

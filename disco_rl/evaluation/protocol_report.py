@@ -221,6 +221,8 @@ def _steps(results: Results, tasks: Iterable[str], updates: int) -> str:
     for result in results[task].get(updates, ())
     if result.problem is None
   }
+  if not steps:
+    return 'unknown'
   return ' to '.join(f'{x:,}' for x in sorted({min(steps), max(steps)}))
 
 

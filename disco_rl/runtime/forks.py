@@ -55,8 +55,8 @@ def describe(
     if last_step <= origin['step']:
       raise files.WorkdirError(
         f'{origin["workdir"]} has made {origin["step"]} steps, and this run '
-        f'would end after {last_step}: raise --config.updates or '
-        '--config.meta_steps.'
+        f'would end after {last_step}: raise --config.steps or '
+        '--config.updates, or --config.meta_steps of a discovery.'
       )
   return {**settings, KEY: origin}
 

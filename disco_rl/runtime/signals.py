@@ -68,7 +68,7 @@ class StopSignals:
     Until there is something to save, signals should end the program.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    if self._former or not is_main:
+    if self._former or self._watcher is not None or not is_main:
       return
     for number in SIGNALS if self._ends_program else (signal.SIGINT,):
       former = signal.getsignal(number)

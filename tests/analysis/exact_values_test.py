@@ -16,6 +16,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.analysis import exact_values
 from disco_rl.analysis import recording
 from disco_rl.analysis import scenes
+from disco_rl.environments import base
 from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import gridworld
 from disco_rl.maths import value_targets
@@ -166,6 +167,14 @@ def test_only_grid_worlds_with_known_states() -> None:
   ):
     object.__setattr__(subject, 'environments', lambda _, x=other: x)
     assert exact_values.measure(subject, scene) is None
+
+
+def test_environments_on_the_host_are_closed() -> None:
+  subject, scene = corridor_scene()
+  world = mock.create_autospec(base.HostEnvironment, instance=True)
+  object.__setattr__(subject, 'environments', lambda _: world)
+  assert exact_values.measure(subject, scene) is None
+  world.close.assert_called_once_with()
 
 
 def test_the_policy_is_that_of_an_agent_in_its_states() -> None:

@@ -386,7 +386,7 @@ def test_a_single_object_serves_one_agent() -> None:
   [
     (
       'discount',
-      r"of rules, discount: rule=disco_rl.load_rule\('general', dis",
+      r"of rules, discount: rule=disco_rl.load_rule\('NAME', dis",
     ),
     ('gamma', 'gamma is a setting of rules, discount: '),
     ('lr', "'lr': it is called learning_rate"),
@@ -401,6 +401,15 @@ def test_a_single_object_serves_one_agent() -> None:
 def test_settings_of_other_libraries(name: str, message: str) -> None:
   with pytest.raises(ValueError, match=message):
     disco_rl.Trainer('catch', RULE, **{name: 1})
+
+
+def test_settings_of_rules_are_those_of_the_given_one() -> None:
+  with pytest.raises(
+    ValueError, match=r"load_rule\('ppo', entropy_cost=\.\.\."
+  ):
+    disco_rl.Trainer('catch', 'ppo', ent_coef=0.01)
+  with pytest.raises(ValueError, match="pi_cost: 'ppo' does not have it"):
+    disco_rl.Trainer('catch', 'ppo', pi_cost=1)
 
 
 def test_methods_of_other_libraries(trainer: disco_rl.Trainer) -> None:

@@ -255,6 +255,15 @@ def test_a_missing_package_is_named(
     assert remedy in str(raised.value)
 
 
+def test_families_are_usable_without_gymnasium(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setitem(sys.modules, 'gymnasium', None)
+  usable = registry.usable_families()
+  assert 'catch' in usable
+  assert 'gymnasium' not in usable
+
+
 def test_names_are_listed_without_gymnasium(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:

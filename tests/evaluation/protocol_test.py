@@ -750,6 +750,24 @@ def test_aggregates_and_improvement_are_those_worked_out_by_hand(
   assert families[20, 'all']['policy_gradient']['value'] == iqm['value']
 
 
+def test_a_budget_in_which_nobody_has_finished_an_episode_has_no_steps(
+  tmp_path: pathlib.Path,
+) -> None:
+  task = 'gridworld/held_out_00'
+  found = results(task, {'policy_gradient': (1.0, 1.0), 'uniform': (0.4, 0.4)})
+  found[10] = [
+    dataclasses.replace(x, curve=(x.curve[0], np.full_like(x.curve[1], np.nan)))
+    for x in found[10]
+  ]
+  setup = protocol_report.setup(2, (), (task,), 29)
+  protocol_report.write_results(
+    {task: found}, [], setup, {task: None}, tmp_path
+  )
+  text = (tmp_path / 'report.md').read_text()
+  assert 'After 10 updates (unknown environment steps)' in text
+  assert 'After 20 updates (200 environment steps)' in text
+
+
 def test_tests_with_longer_rollouts_are_compared_on_their_own(
   tmp_path: pathlib.Path,
 ) -> None:

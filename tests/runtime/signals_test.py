@@ -30,6 +30,16 @@ def default_handlers() -> Iterator[None]:
     signal.signal(number, handler)
 
 
+def test_signals_that_are_all_ignored_are_watched_once() -> None:
+  for number in signals.SIGNALS:
+    signal.signal(number, signal.SIG_IGN)
+  with signals.StopSignals() as requests:
+    requests.install()
+    watchers = threading.active_count()
+    requests.install()
+    assert threading.active_count() == watchers
+
+
 @pytest.mark.parametrize('number', signals.SIGNALS)
 def test_the_first_signal_is_noted(
   number: signal.Signals, capfd: pytest.CaptureFixture[str]
