@@ -466,10 +466,6 @@ def _windows() -> Iterator[str]:
   yield '\n'.join(lines)
 
 
-# Number of the agents of configs/scaling.py that are in grid worlds.
-_IN_GRIDS = 4
-
-
 class _Discoveries(NamedTuple):
   """The discoveries of one variant of configs/scaling.py."""
 
@@ -486,11 +482,13 @@ def _levels_met(grid_worlds: str) -> float:
   lib = _import('disco_rl.meta_training.lifetimes')
   config = _import('configs.scaling').get_config()
   settings = lib.LifetimeConfig(config.budgets, config.stagger)
+  # The environments are grid worlds and a board of Catch, with equal groups.
+  agents = config.agents // 2
   trajectories = config.inner_updates * config.num_environments
   trajectories += config.validation_trajectories
   steps = trajectories * config.unroll_length
   rng = np.random.default_rng(0)
-  populations = [lib.init(rng, settings, _IN_GRIDS) for _ in range(250)]
+  populations = [lib.init(rng, settings, agents) for _ in range(250)]
   lifetimes = lib.Lifetimes(
     *(np.concatenate(x) for x in zip(*map(dataclasses.astuple, populations)))
   )
@@ -499,7 +497,7 @@ def _levels_met(grid_worlds: str) -> float:
     lifetimes = lib.advance(lifetimes, steps, np.zeros(lives.shape, bool))
     lives += lifetimes.expired
     lifetimes = lib.reset_expired(rng, settings, lifetimes)
-  of_population = lives.reshape(-1, _IN_GRIDS).sum(axis=1)
+  of_population = lives.reshape(-1, agents).sum(axis=1)
   if grid_worlds == 'all':
     return float(np.mean(of_population))
   size = int(grid_worlds)
@@ -660,9 +658,9 @@ def _draw_scaling(path: pathlib.Path) -> None:
     ax.axhline(iqm, **styles[rule], linewidth=1.5)
   for arm in arms:
     found = lib.across_discoveries(arm.iqms)
-    at = [arm.levels_met] * 2
-    ax.plot(at, found.ci95, color=plotting.INK, linewidth=4, alpha=0.3)
-    ax.plot([arm.levels_met] * len(arm.iqms), arm.iqms, 'o', color=plotting.INK)
+    x = arm.levels_met
+    ax.plot([x, x], found.ci95, color=plotting.INK, linewidth=4, alpha=0.3)
+    ax.plot([x] * len(arm.iqms), arm.iqms, 'o', color=plotting.INK)
   ax.set_xscale('log')
   ax.set_xticks(
     [x.levels_met for x in arms],

@@ -131,12 +131,9 @@ class Trainer(policy_lib.Acting):
     config_lib.check('sizes', sizes, resolution.Sizes)
     # Replay on disk needs the folder of a run.
     known = {*config_lib.names(agent_lib.AgentConfig)} - {'replay_on_disk'}
-    loaded = rules.load_rule(rule)
-    own = rule_registry.settings_of(loaded.rule)
-    _check_names(
-      settings, known, own, rule if isinstance(rule, str) else 'NAME'
-    )
+    _check_names(settings, known, rule)
     self._names = ' '.join(map(agent_files.name_of, (environment, rule)))
+    loaded = rules.load_rule(rule)
     if isinstance(environment, str):
       registry.import_module(environment)
     source = wrapping.recognize(environment, preprocessing)
@@ -661,27 +658,23 @@ _ELSEWHERE = {
 
 
 def _check_names(
-  given: Collection[str],
-  known: Collection[str],
-  of_rule: Collection[str],
-  rule: str,
+  given: Collection[str], known: Collection[str], rule: object
 ) -> None:
   """Raises ValueError for a name that is no setting of agents.
 
   Args:
     given: The names.
     known: The names of settings of agents.
-    of_rule: The names of settings of the rule.
-    rule: The name of the rule.
+    rule: The name of the rule, for which it is not loaded, or another argument
+      of `load_rule`.
   """
   for name in given:
     here = _ELSEWHERE.get(name, name)
     if here in rule_registry.setting_names() and here not in known:
-      remedy = (
-        f'rule=disco_rl.load_rule({rule!r}, {here}=...)'
-        if here in of_rule
-        else f'{rule!r} does not have it'
-      )
+      own = rule if isinstance(rule, str) else 'NAME'
+      remedy = f'rule=disco_rl.load_rule({own!r}, {here}=...)'
+      if own == rule and here not in rule_registry.setting_names_of(own):
+        remedy = f'{own!r} does not have it'
       raise ValueError(f'{name} is a setting of rules, {here}: {remedy}.')
     if here != name:
       raise ValueError(f'Trainer has no setting {name!r}: it is called {here}.')

@@ -91,6 +91,12 @@ def setting_names() -> set[str]:
   return {x for rule in classes() for x in config_lib.names(rule, nested=False)}
 
 
+def setting_names_of(name: str) -> tuple[str, ...]:
+  """Returns the names of a rule's settings by its name, without loading it."""
+  rule_class = _HAND_MADE.get(name, disco.Disco)
+  return tuple(config_lib.names(rule_class, nested=False))
+
+
 def check_settings(settings: Mapping[str, object]) -> None:
   """Raises ValueError for a setting with an invalid value."""
   for rule in classes():

@@ -410,6 +410,9 @@ def test_settings_of_rules_are_those_of_the_given_one() -> None:
     disco_rl.Trainer('catch', 'ppo', ent_coef=0.01)
   with pytest.raises(ValueError, match="pi_cost: 'ppo' does not have it"):
     disco_rl.Trainer('catch', 'ppo', pi_cost=1)
+  # Names are checked before a rule is loaded, which may need a download.
+  with pytest.raises(ValueError, match=r"load_rule\('missing.npz', discount="):
+    disco_rl.Trainer('catch', 'missing.npz', gamma=0.9)
 
 
 def test_methods_of_other_libraries(trainer: disco_rl.Trainer) -> None:
